@@ -1,0 +1,1 @@
+"""Kernels for graphs: arrays in, arrays out. Imports jax and numpy, nothing of gtjax."""

@@ -1,0 +1,27 @@
+"""Multi-head attention of nodes over their in-edges: one op, several back ends."""
+
+from pallas_kernels.segment_attention.api import BACKENDS, choose_backend, segment_attention
+from pallas_kernels.segment_attention.types import (
+    Dropout,
+    Edges,
+    Partial,
+    build_edges,
+    finish,
+    keep_scale,
+    log_sum_exp,
+    merge,
+)
+
+__all__ = [
+    "BACKENDS",
+    "Dropout",
+    "Edges",
+    "Partial",
+    "build_edges",
+    "choose_backend",
+    "finish",
+    "keep_scale",
+    "log_sum_exp",
+    "merge",
+    "segment_attention",
+]

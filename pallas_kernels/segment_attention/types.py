@@ -1,0 +1,136 @@
+"""What every attention back end shares: the edges, the partial softmax, and dropout.
+
+A *partial* is the un-normalised softmax of a row over some of its edges. Partials merge
+associatively, so a row may be split over tiles, chunks, devices or rotations of a ring and still
+give the same result (Rabe and Staats 2021, Dao et al. 2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pallas_kernels.segment_attention.tiling import Tiling, slots_of_edges, tile_rows
+
+# The maximum over no edges at all. Finite, so that differences of two of them are not NaN.
+NOTHING = float(np.finfo(np.float32).min) / 2
+
+
+class Partial(NamedTuple):
+    """Softmax over some edges of each row: largest logit, sum of weights, weighted values."""
+
+    max_rh: jax.Array
+    sum_rh: jax.Array
+    acc_rhd: jax.Array
+
+
+class Dropout(NamedTuple):
+    """Attention dropout: which share of the (edge, head) pairs to drop, and which draw of them."""
+
+    rate: float
+    seed: jax.Array | int
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Edges:
+    """Edges sorted by receiver, with what the back ends need to walk them in either direction.
+
+    Position e of `edge_ids_e` and of a bias is the e-th edge in receiver order. An edge's id is
+    its number in the whole graph: dropout depends on it, so that however the edges are split over
+    devices the same ones are dropped.
+    """
+
+    edge_ids_e: jax.Array  # uint32
+    by_receiver: Tiling  # rows are receivers, columns are senders
+    by_sender: Tiling  # rows are senders, columns are receivers
+    sender_order_e: jax.Array  # int32: position, in receiver order, of the e-th edge by sender
+    slot_e: jax.Array  # int32: the slot of `by_receiver` that holds the edge
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.edge_ids_e.shape[0]
+
+
+def build_edges(
+    senders_e: np.ndarray,
+    receivers_e: np.ndarray,
+    *,
+    num_senders: int,
+    num_receivers: int,
+    edge_ids_e: np.ndarray | None = None,
+) -> Edges:
+    """Lay out edges, which must come sorted by receiver, for the attention kernels (host side)."""
+    count = len(receivers_e)
+    if len(senders_e) != count:
+        raise ValueError(f"one sender for each of {count} receivers; found {len(senders_e)}")
+    for name, array, size in (
+        ("senders_e", senders_e, num_senders),
+        ("receivers_e", receivers_e, num_receivers),
+    ):
+        if count and not (array.min() >= 0 and array.max() < size):
+            raise ValueError(f"{name}: numbers are in 0..{size - 1}")
+    if (receivers_e[1:] < receivers_e[:-1]).any():
+        raise ValueError("receivers_e: edges come sorted by receiver")
+    if count >= 2**31:
+        raise ValueError(f"one device holds fewer than 2^31 edges; found {count}: use more devices")
+    order_e = np.argsort(senders_e, kind="stable").astype(np.int32)
+    ids_e = np.arange(count) if edge_ids_e is None else edge_ids_e
+    by_receiver = tile_rows(receivers_e, senders_e, num_receivers)
+    return Edges(
+        edge_ids_e=jnp.asarray(ids_e.astype(np.uint32)),
+        by_receiver=by_receiver,
+        by_sender=tile_rows(senders_e[order_e], receivers_e[order_e], num_senders),
+        sender_order_e=jnp.asarray(order_e),
+        slot_e=jnp.asarray(slots_of_edges(by_receiver, count)),
+    )
+
+
+def merge(a: Partial, b: Partial) -> Partial:
+    """The partial over the edges of both; associative and commutative."""
+    return merge_axis(jax.tree.map(lambda x, y: jnp.stack([x, y], axis=1), a, b))
+
+
+def merge_axis(parts: Partial) -> Partial:
+    """Merge partials stacked along axis 1."""
+    max_rh = parts.max_rh.max(axis=1)
+    scale = jnp.exp(parts.max_rh - max_rh[:, None])
+    return Partial(
+        max_rh, (parts.sum_rh * scale).sum(axis=1), (parts.acc_rhd * scale[..., None]).sum(axis=1)
+    )
+
+
+def finish(partial: Partial) -> jax.Array:
+    """Normalise: the attention output. Rows without edges are zero."""
+    return partial.acc_rhd / jnp.where(partial.sum_rh > 0, partial.sum_rh, 1.0)[..., None]
+
+
+def log_sum_exp(partial: Partial) -> jax.Array:
+    """Logarithm of each row's sum of weights, all the backward pass needs to redo the softmax."""
+    some = partial.sum_rh > 0
+    return jnp.where(some, partial.max_rh + jnp.log(jnp.where(some, partial.sum_rh, 1.0)), 0.0)
+
+
+def keep_scale(dropout: Dropout, edge_ids: jax.Array, num_heads: int) -> jax.Array:
+    """0 where (edge, head) is dropped and 1 / (1 - rate) where not, for ids of any shape.
+
+    A hash and not a random stream: the same in every back end and under every split of the edges,
+    and the backward pass draws it again instead of storing it.
+    """
+    heads = jnp.arange(num_heads, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
+    draw = _scramble(heads + jnp.asarray(dropout.seed, jnp.uint32))
+    bits = _scramble(edge_ids[..., None].astype(jnp.uint32) ^ draw)
+    kept = bits >= jnp.uint32(min(dropout.rate * 2.0**32, 2**32 - 1))
+    return jnp.where(kept, jnp.float32(1.0 / (1.0 - dropout.rate)), 0.0)
+
+
+def _scramble(x: jax.Array) -> jax.Array:
+    """A bijection of 32-bit words in which every bit of the input reaches every bit out."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)
