@@ -1,0 +1,165 @@
+"""The graph-transformer block: attention over edges, an optional global branch, feed-forward.
+
+Pre-norm, with residuals in float32. A block computes queries, keys and values and leaves the
+attention itself to `attend`, so it does not know how, or over how many devices, that is done.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from gtjax.nn.config import ModelConfig
+from gtjax.nn.noise import Noise
+from gtjax.nn.norm import make_norm
+
+
+class Attend(Protocol):
+    """Attention of every node over its in-edges: what a strategy provides."""
+
+    def __call__(
+        self,
+        q_nhd: jax.Array,
+        k_nhd: jax.Array,
+        v_nhd: jax.Array,
+        bias_eh: jax.Array | None,
+        *,
+        dropout: tuple[float, jax.Array] | None = None,
+    ) -> jax.Array:
+        """Softmax-weighted values, [nodes, heads, head width]."""
+        ...
+
+
+class Watch(Protocol):
+    """Sees every activation under its name, to say where a NaN came from."""
+
+    def __call__(self, name: str, value: jax.Array) -> None:
+        """Look at `value`."""
+        ...
+
+
+def linear(inputs: int, outputs: int, config: ModelConfig, rngs: nnx.Rngs) -> nnx.Linear:
+    """A dense layer in the model's type whose sums, and so outputs, are float32."""
+    return nnx.Linear(
+        inputs,
+        outputs,
+        dtype=jnp.dtype(config.dtype),
+        param_dtype=jnp.float32,
+        preferred_element_type=jnp.float32,
+        kernel_init=nnx.initializers.xavier_uniform(),
+        rngs=rngs,
+    )
+
+
+class EdgeAttention(nnx.Module):
+    """Multi-head attention over edges, with a bias per edge and head from edge features."""
+
+    def __init__(self, config: ModelConfig, num_edge_features: int, *, rngs: nnx.Rngs):
+        self.config = config
+        self.qkv = linear(config.hidden, 3 * config.hidden, config, rngs)
+        self.out = linear(config.hidden, config.hidden, config, rngs)
+        self.bias = (
+            linear(num_edge_features, config.heads, config, rngs) if num_edge_features else None
+        )
+
+    def __call__(
+        self, x_nf: jax.Array, edge_x_ef: jax.Array | None, attend: Attend, noise: Noise
+    ) -> jax.Array:
+        """Attend, and mix the heads."""
+        config = self.config
+        by_head = (x_nf.shape[0], 3, config.heads, config.hidden // config.heads)
+        qkv = self.qkv(x_nf).astype(config.dtype).reshape(by_head)
+        bias_eh = None
+        if self.bias is not None:
+            if edge_x_ef is None:
+                raise ValueError("this model was made for edge features; the graph has none")
+            bias_eh = self.bias(edge_x_ef)
+        dropout = None
+        if config.attention_dropout and not noise.quiet:
+            dropout = (config.attention_dropout, noise.seed())
+        out_nhd = attend(qkv[:, 0], qkv[:, 1], qkv[:, 2], bias_eh, dropout=dropout)
+        return self.out(out_nhd.reshape(x_nf.shape[0], config.hidden))
+
+
+class GlobalAttention(nnx.Module):
+    """Linear attention from every node to every node: O(N), one small matrix per head.
+
+    Weights are products of sigmoids, hence positive, so the sum that normalises them cannot
+    vanish (the kernel of Polynormer, Deng et al. 2024).
+    """
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        self.config = config
+        self.qkv = linear(config.hidden, 3 * config.hidden, config, rngs)
+        self.out = linear(config.hidden, config.hidden, config, rngs)
+
+    def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None) -> jax.Array:
+        """Attend to all valid nodes, and mix the heads."""
+        config = self.config
+        nodes = x_nf.shape[0]
+        qkv = self.qkv(x_nf).reshape(nodes, 3, config.heads, config.hidden // config.heads)
+        q_nhd, k_nhd, v_nhd = jax.nn.sigmoid(qkv[:, 0]), jax.nn.sigmoid(qkv[:, 1]), qkv[:, 2]
+        if valid_n is not None:
+            k_nhd = k_nhd * valid_n[:, None, None]
+        count = nodes if valid_n is None else jnp.maximum(valid_n.sum(), 1)
+        memory_hde = jnp.einsum("nhd,nhe->hde", k_nhd, v_nhd) / count
+        keys_hd = k_nhd.sum(axis=0) / count
+        out_nhd = jnp.einsum("nhd,hde->nhe", q_nhd, memory_hde)
+        out_nhd /= jnp.einsum("nhd,hd->nh", q_nhd, keys_hd)[..., None]
+        return self.out(out_nhd.reshape(nodes, config.hidden))
+
+
+class FeedForward(nnx.Module):
+    """Two dense layers with a GELU between them."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        width = max(1, round(config.hidden * config.feed_forward))
+        self.rate = config.dropout
+        self.up = linear(config.hidden, width, config, rngs)
+        self.down = linear(width, config.hidden, config, rngs)
+
+    def __call__(self, x_nf: jax.Array, noise: Noise) -> jax.Array:
+        """Widen, bend, narrow."""
+        return self.down(noise.drop(jax.nn.gelu(self.up(x_nf)), self.rate))
+
+
+class Block(nnx.Module):
+    """One layer of the graph transformer."""
+
+    def __init__(self, config: ModelConfig, num_edge_features: int, *, rngs: nnx.Rngs):
+        self.rate = config.dropout
+        self.attention_norm = make_norm(config.norm, config.hidden, rngs=rngs)
+        self.attention = EdgeAttention(config, num_edge_features, rngs=rngs)
+        self.everywhere = GlobalAttention(config, rngs=rngs) if config.global_attention else None
+        self.feed_forward_norm = None
+        self.feed_forward = None
+        if config.feed_forward:
+            self.feed_forward_norm = make_norm(config.norm, config.hidden, rngs=rngs)
+            self.feed_forward = FeedForward(config, rngs=rngs)
+
+    def __call__(
+        self,
+        x_nf: jax.Array,
+        edge_x_ef: jax.Array | None,
+        valid_n: jax.Array | None,
+        attend: Attend,
+        noise: Noise,
+        watch: Watch,
+    ) -> jax.Array:
+        """Attention branch, then feed-forward branch, each added to its input."""
+        normed_nf = self.attention_norm(x_nf, valid_n)
+        change_nf = self.attention(normed_nf, edge_x_ef, attend, noise)
+        watch("attention", change_nf)
+        if self.everywhere is not None:
+            global_nf = self.everywhere(normed_nf, valid_n)
+            watch("global attention", global_nf)
+            change_nf += global_nf
+        x_nf = x_nf + noise.drop(change_nf, self.rate)
+        if self.feed_forward is not None and self.feed_forward_norm is not None:
+            change_nf = self.feed_forward(self.feed_forward_norm(x_nf, valid_n), noise)
+            watch("feed-forward", change_nf)
+            x_nf = x_nf + noise.drop(change_nf, self.rate)
+        return x_nf

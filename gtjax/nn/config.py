@@ -1,0 +1,54 @@
+"""What a graph transformer looks like; free of jax, so that `--help` is instant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape of the graph transformer."""
+
+    hidden: int = 64
+    """Width of the model."""
+    layers: int = 3
+    """Number of blocks."""
+    heads: int = 4
+    """Attention heads; they divide the width."""
+    feed_forward: float = 2.0
+    """Width of the feed-forward layers over that of the model; 0 leaves them out."""
+    norm: Literal["layer", "rms", "batch", "none"] = "layer"
+    """Normalisation before each branch; "batch" is over the nodes of the graph."""
+    dropout: float = 0.3
+    """Share of hidden values dropped in training."""
+    input_dropout: float = 0.0
+    """Share of node features dropped in training."""
+    attention_dropout: float = 0.0
+    """Share of (edge, head) weights dropped in training."""
+    global_attention: bool = False
+    """Add a branch of linear attention from every node to every node."""
+    positional: Literal["none", "random_walk", "laplacian"] = "none"
+    """Positional encoding added to the input."""
+    positional_size: int = 16
+    """Width of the positional encoding."""
+    label_input: bool = False
+    """Feed known training labels as input and learn to predict the ones hidden at random."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the arithmetic; sums and parameters stay float32."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "layers", "heads", "positional_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"model.{name} is at least 1; found {getattr(self, name)}")
+        if self.hidden % self.heads:
+            near = self.heads * max(1, round(self.hidden / self.heads))
+            raise ValueError(
+                f"model.heads divides model.hidden: {self.hidden} is not a multiple of "
+                f"{self.heads}. Use --model.hidden {near} or another number of heads."
+            )
+        for name in ("dropout", "input_dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"model.{name} is in [0, 1); found {getattr(self, name)}")
+        if self.feed_forward < 0:
+            raise ValueError(f"model.feed_forward is not negative; found {self.feed_forward}")

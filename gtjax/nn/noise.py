@@ -1,0 +1,59 @@
+"""Dropout by hashing, so that what is dropped depends on the node and not on where it is stored.
+
+A random stream would give a node other values when the graph is split or renumbered; a hash of
+(node, channel, seed) gives every strategy the same gradients. It is also several times cheaper on
+a CPU than the counter-based generators of `jax.random`.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+class Noise:
+    """Where a model in training takes its randomness from; `Noise(None)` is evaluation."""
+
+    def __init__(self, key: jax.Array | None, node_ids_n: jax.Array | None = None):
+        self._key = key
+        self._node_ids_n = node_ids_n
+        self._draws = 0
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is random: evaluation."""
+        return self._key is None
+
+    def seed(self) -> jax.Array:
+        """A new 32-bit seed each time it is asked for."""
+        if self._key is None:
+            return jnp.uint32(0)
+        self._draws += 1
+        return jax.random.bits(jax.random.fold_in(self._key, self._draws), (), jnp.uint32)
+
+    def drop(self, x_nf: jax.Array, rate: float) -> jax.Array:
+        """Zero a share of the values and scale the rest up so that the mean stays."""
+        if self._key is None or rate == 0:
+            return x_nf
+        ids_n = node_ids(x_nf, self._node_ids_n)
+        kept_nf = uniform_bits(ids_n, x_nf.shape[1], self.seed()) >= jnp.uint32(rate * 2.0**32)
+        return jnp.where(kept_nf, x_nf / (1 - rate), 0).astype(x_nf.dtype)
+
+
+def node_ids(x_nf: jax.Array, node_ids_n: jax.Array | None) -> jax.Array:
+    """The nodes' numbers in the whole graph: as given, or their order."""
+    return jnp.arange(x_nf.shape[0], dtype=jnp.uint32) if node_ids_n is None else node_ids_n
+
+
+def uniform_bits(ids_n: jax.Array, channels: int, seed: jax.Array) -> jax.Array:
+    """32 random bits for every (node, channel), a function of the node's id and the seed alone."""
+    rows_n1 = _scramble(ids_n.astype(jnp.uint32) ^ seed)[:, None]
+    columns_f = jnp.arange(channels, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
+    return _scramble(rows_n1 + columns_f)
+
+
+def _scramble(x: jax.Array) -> jax.Array:
+    """Mix the bits of a word: multiply and shift, twice over."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x = (x ^ (x >> shift)) * jnp.uint32(factor)
+    return x ^ (x >> 16)

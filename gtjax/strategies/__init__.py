@@ -1,0 +1,1 @@
+"""Ways of splitting attention over devices. So far: none, everything on one."""

@@ -1,0 +1,49 @@
+"""The whole graph on one device: nothing is exchanged. The yardstick for every other strategy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gtjax.graph import Graph
+from pallas_kernels.segment_attention import Dropout, Edges, build_edges, segment_attention
+
+
+class Layout(NamedTuple):
+    """The graph's edges on the device, sorted by receiver, and their features."""
+
+    edges: Edges
+    edge_x_ef: jax.Array | None
+
+
+def layout(graph: Graph) -> Layout:
+    """Sort the edges by receiver and put them on the device (host side)."""
+    rows = graph.by_receiver
+    edges = build_edges(
+        rows.neighbours_e,
+        graph.receivers_e[rows.edge_ids_e],
+        num_senders=graph.num_nodes,
+        num_receivers=graph.num_nodes,
+        edge_ids_e=rows.edge_ids_e,
+    )
+    edge_x_ef = graph.edge_x_ef
+    return Layout(edges, None if edge_x_ef is None else jnp.asarray(edge_x_ef[rows.edge_ids_e]))
+
+
+def attend(
+    layout: Layout,
+    q_nhd: jax.Array,
+    k_nhd: jax.Array,
+    v_nhd: jax.Array,
+    bias_eh: jax.Array | None,
+    *,
+    dropout: tuple[float, jax.Array] | None = None,
+    kernel: str = "auto",
+) -> jax.Array:
+    """Attention over all the edges of the graph."""
+    drop = None if dropout is None else Dropout(*dropout)
+    return segment_attention(
+        q_nhd, k_nhd, v_nhd, layout.edges, bias_eh, dropout=drop, kernel=kernel
+    )

@@ -1,0 +1,72 @@
+"""From a graph on the host to the arrays that a training step reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gtjax.graph import SPLITS, Graph, positional
+from gtjax.nn import Inputs, ModelConfig
+from gtjax.strategies import single
+from gtjax.training.config import PrepareConfig
+
+
+class Batch(NamedTuple):
+    """The whole graph on the device: what goes into the model, and what is asked of it."""
+
+    inputs: Inputs
+    layout: single.Layout
+    labels_n: jax.Array
+    split_n: dict[str, jax.Array]
+
+
+def prepare_graph(graph: Graph, config: PrepareConfig) -> Graph:
+    """The edges that messages flow along."""
+    if config.symmetrise:
+        graph = graph.symmetrised()
+    return graph.with_self_loops() if config.self_loops else graph
+
+
+def make_batch(
+    graph: Graph,
+    prepare: PrepareConfig,
+    model: ModelConfig,
+    progress: Callable[[float, str], None] | None = None,
+) -> Batch:
+    """Scale the features, encode positions, lay out the edges, and put all of it on the device."""
+    edges = prepare_graph(graph, prepare)
+    positional_np = None
+    if model.positional != "none":
+        positional_np = positional.encode(
+            graph, model.positional, model.positional_size, progress=progress
+        )
+    layout = single.layout(edges)
+    inputs = Inputs(
+        x_nf=jnp.asarray(scale_features(graph.x_nf, prepare.features)),
+        positional_np=None if positional_np is None else jnp.asarray(positional_np),
+        edge_x_ef=layout.edge_x_ef,
+        node_ids_n=jnp.arange(graph.num_nodes, dtype=jnp.uint32),
+    )
+    nobody_n = np.zeros(graph.num_nodes, bool)
+    split_n = {name: jnp.asarray(graph.split_n.get(name, nobody_n)) for name in SPLITS}
+    return Batch(inputs, layout, jnp.asarray(graph.labels_n), split_n)
+
+
+def scale_features(x_nf: np.ndarray, how: str) -> np.ndarray:
+    """Scale rows to sum 1, or columns to zero mean and unit variance; see PrepareConfig."""
+    if how == "auto":
+        sparse = x_nf.size and np.count_nonzero(x_nf) < 0.5 * x_nf.size and x_nf.min() >= 0
+        how = "row" if sparse else "standard"
+    if how == "none" or not x_nf.size:
+        return x_nf
+    x_nf = x_nf.astype(np.float32)
+    if how == "row":
+        total_n = np.abs(x_nf).sum(axis=1, keepdims=True)
+        return x_nf / np.where(total_n > 0, total_n, 1)
+    mean_f = x_nf.mean(axis=0, dtype=np.float64)
+    std_f = x_nf.std(axis=0, dtype=np.float64)
+    return ((x_nf - mean_f) / np.where(std_f > 0, std_f, 1)).astype(np.float32)

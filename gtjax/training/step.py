@@ -1,0 +1,219 @@
+"""One training step and one evaluation, as pure functions of state and batch.
+
+Several steps run in one dispatch (`advance`), so a small graph is not bound by Python. Their
+number is an argument and not a shape: any number of steps uses the same compiled program, and what
+is computed does not depend on how the steps are grouped.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from gtjax.graph import Graph
+from gtjax.nn import GraphTransformer, Inputs, Outputs, hide_labels, show_labels, uniform_bits
+from gtjax.strategies import single
+from gtjax.training.config import OptimConfig, TrainConfig
+from gtjax.training.prepare import Batch
+from gtjax.training.task import Task
+
+Params = dict[str, Any]
+
+
+class State(NamedTuple):
+    """All that training changes. `healthy` is False once a loss or gradient was not finite."""
+
+    params: Params
+    average: Params | None
+    optimiser: Any
+    step: jax.Array
+    healthy: jax.Array
+
+
+class Program:
+    """The model, task and optimiser of a run, as functions to compile."""
+
+    def __init__(self, config: TrainConfig, graph: Graph, task: Task):
+        self.config, self.task = config, task
+        self._sizes = (graph.num_features, task.num_classes, graph.num_edge_features)
+        self._graphdef, self._initial = self._make_model()
+        self._optimiser = make_optimiser(config.optim, config.steps)
+
+    def _make_model(self) -> tuple[Any, Params]:
+        rngs = nnx.Rngs(params=self.config.seed)
+        model = GraphTransformer(self.config.model, *self._sizes, rngs=rngs)
+        graphdef, params = nnx.split(model, nnx.Param)
+        return graphdef, _string_keys(nnx.to_pure_dict(params))
+
+    def initial_state(self) -> State:
+        """Parameters drawn from the seed, and an optimiser that has seen nothing."""
+        params = self._initial
+        average = jax.tree.map(jnp.copy, params) if self.config.optim.average else None
+        start = jnp.zeros((), jnp.int32)
+        return State(params, average, self._optimiser.init(params), start, jnp.array(True))
+
+    def model(self, params: Params) -> GraphTransformer:
+        """The model with these parameters."""
+        return nnx.merge(self._graphdef, _integer_keys(params))
+
+    def run(self, params: Params, batch: Batch, inputs: Inputs, **options: Any) -> Outputs:
+        """The model over the batch's edges."""
+        attend = partial(single.attend, batch.layout, kernel=self.config.kernel)
+        return self.model(params)(inputs, attend, **options)
+
+    def loss(self, params: Params, batch: Batch, step: jax.Array, **options: Any) -> jax.Array:
+        """Training loss of one step; its randomness is a function of the seed and the step."""
+        key = jax.random.fold_in(jax.random.key(self.config.seed), step)
+        inputs, counted_n = batch.inputs, batch.split_n["train"]
+        if self.config.model.label_input:
+            seed = jax.random.bits(key, (), jnp.uint32)
+            share = self.config.optim.hidden_labels
+            shown_n, counted_n = hide_labels(
+                inputs.node_ids_n, batch.labels_n, counted_n, share, seed
+            )
+            inputs = inputs._replace(shown_labels_n=shown_n)
+        logits_nc = self.run(params, batch, inputs, key=key, **options).logits_nc
+        return self.task.loss(logits_nc, batch.labels_n, counted_n)
+
+    def advance(
+        self, state: State, batch: Batch, count: jax.Array, most: int
+    ) -> tuple[State, jax.Array]:
+        """Take `count` steps, at most `most`; the losses fill the first `count` places.
+
+        A step whose loss or gradient is not finite changes nothing but `healthy`, and so do those
+        after it.
+        """
+
+        def one(i: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
+            state, losses = carry
+            loss, grads = jax.value_and_grad(self.loss)(state.params, batch, state.step)
+            finite = jnp.isfinite(loss) & jnp.isfinite(optax.global_norm(grads))
+            healthy = state.healthy & finite
+            moved = self._updated(state, grads)
+            state = jax.tree.map(lambda new, old: jnp.where(healthy, new, old), moved, state)
+            return state._replace(healthy=healthy), losses.at[i].set(loss)
+
+        losses = jnp.full(most, jnp.nan)
+        return jax.lax.fori_loop(0, count, one, (state, losses))
+
+    def _updated(self, state: State, grads: Params) -> State:
+        updates, optimiser = self._optimiser.update(grads, state.optimiser, state.params)
+        params: Params = optax.apply_updates(state.params, updates)  # pyright: ignore
+        average = state.average
+        if average is not None:
+            # Short at first, so that the average forgets the initial parameters.
+            decay = jnp.minimum(self.config.optim.average, (1 + state.step) / (10 + state.step))
+            average = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
+        return State(params, average, optimiser, state.step + 1, state.healthy)
+
+    def evaluate(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
+        """Metrics of val and test; training nodes may see their own label, so they are left out."""
+        outputs = self.run(params, batch, self._shown(batch))
+        return self._metrics(outputs.logits_nc, batch, ("val", "test"))
+
+    def predict(self, params: Params, batch: Batch) -> tuple[Outputs, dict[str, jax.Array]]:
+        """Outputs and metrics of all nodes, where no node has seen its own label.
+
+        With labels as input, training nodes are predicted in two halves, each while its labels
+        are hidden; all others see every training label.
+        """
+        outputs = self.run(params, batch, self._shown(batch))
+        if self.config.model.label_input:
+            half_n = uniform_bits(batch.inputs.node_ids_n, 1, jnp.uint32(0))[:, 0] >> 31 == 1  # pyright: ignore[reportArgumentType]
+            for hidden_n in (half_n, ~half_n):
+                part = self.run(params, batch, self._shown(batch, hidden_n))
+                own_n1 = (batch.split_n["train"] & hidden_n)[:, None]
+                outputs = Outputs(
+                    *(jnp.where(own_n1, a, b) for a, b in zip(part, outputs, strict=True))
+                )
+        return outputs, self._metrics(outputs.logits_nc, batch, ("train", "val", "test"))
+
+    def _shown(self, batch: Batch, hidden_n: jax.Array | None = None) -> Inputs:
+        if not self.config.model.label_input:
+            return batch.inputs
+        train_n = batch.split_n["train"]
+        hidden_n = jnp.zeros_like(train_n) if hidden_n is None else hidden_n
+        shown_n = show_labels(batch.labels_n, train_n, hidden_n)
+        return batch.inputs._replace(shown_labels_n=shown_n)
+
+    def _metrics(
+        self, logits_nc: jax.Array, batch: Batch, splits: tuple[str, ...]
+    ) -> dict[str, jax.Array]:
+        return {
+            f"{split}_{name}": value
+            for split in splits
+            for name, value in self.task.metrics(
+                logits_nc, batch.labels_n, batch.split_n[split]
+            ).items()
+        }
+
+
+def make_optimiser(config: OptimConfig, steps: int) -> optax.GradientTransformation:
+    """AdamW with warm-up, schedule, clipping, and decay of matrices only."""
+    warmup = min(config.warmup, steps // 2)
+    after = optax.constant_schedule(config.learning_rate)
+    if config.schedule == "cosine":
+        after = optax.cosine_decay_schedule(config.learning_rate, max(1, steps - warmup))
+    rise = optax.linear_schedule(config.learning_rate / (warmup + 1), config.learning_rate, warmup)
+    chain = [optax.clip_by_global_norm(config.clip)] if config.clip else []
+    chain.append(
+        optax.adamw(
+            optax.join_schedules([rise, after], [warmup]) if warmup else after,
+            weight_decay=config.weight_decay,
+            mask=lambda params: jax.tree.map(lambda p: p.ndim > 1, params),
+        )
+    )
+    return optax.chain(*chain)
+
+
+def find_not_finite(program: Program, state: State, batch: Batch) -> str:
+    """Run the step that failed again, and name the first thing in it that is not finite."""
+    seen: dict[str, jax.Array] = {}
+
+    def loss(params: Params) -> tuple[jax.Array, dict[str, jax.Array]]:
+        watched: dict[str, jax.Array] = {}
+
+        def watch(name: str, value: jax.Array) -> None:
+            watched[name] = ~jnp.isfinite(value).all()
+
+        result = program.loss(params, batch, state.step, watch=watch)
+        watched["loss"] = ~jnp.isfinite(result)
+        seen.update(dict.fromkeys(watched, jnp.array(False)))
+        return result, watched
+
+    (_, activations), grads = jax.jit(jax.value_and_grad(loss, has_aux=True))(state.params)
+    for path, value in jax.tree_util.tree_leaves_with_path(state.params):
+        if not np.isfinite(value).all():
+            return f"parameter {_name(path)}"
+    for name in seen:  # in the order in which the model computes them
+        if activations[name]:
+            return f"activation {name}" if name != "loss" else "the loss"
+    for path, value in jax.tree_util.tree_leaves_with_path(grads):
+        if not np.isfinite(value).all():
+            return f"gradient of parameter {_name(path)}"
+    return "the norm of the gradient"
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _string_keys(tree: Any) -> Any:
+    """Checkpoints name everything by strings; Flax numbers the blocks by integers."""
+    if isinstance(tree, dict):
+        return {str(key): _string_keys(value) for key, value in tree.items()}
+    return tree
+
+
+def _integer_keys(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {
+            int(key) if key.isdigit() else key: _integer_keys(value) for key, value in tree.items()
+        }
+    return tree
