@@ -2,6 +2,7 @@
 
 from gtjax.graph.csr import CSR
 from gtjax.graph.errors import GraphFormatError, UserError
+from gtjax.graph.generators import GENERATORS
 from gtjax.graph.graph import SPLITS, Graph
 
-__all__ = ["CSR", "SPLITS", "Graph", "GraphFormatError", "UserError"]
+__all__ = ["CSR", "GENERATORS", "SPLITS", "Graph", "GraphFormatError", "UserError"]

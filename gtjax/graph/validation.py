@@ -98,7 +98,7 @@ def _splits(masks: Any, labels_n: np.ndarray) -> dict[str, np.ndarray]:
         raise GraphFormatError("split_n", rule, type(masks).__name__)
     result: dict[str, np.ndarray] = {}
     owner_n = np.zeros(len(labels_n), np.int8)
-    labelled_n = labels_n >= 0 if labels_n.ndim == 1 else (labels_n >= 0).any(axis=1)
+    labelled_n: np.ndarray = labels_n.reshape(len(labels_n), -1).max(axis=1) >= 0
     for number, (name, mask) in enumerate(masks.items(), start=1):
         field = f"split_n[{name!r}]"
         if name not in ("train", "val", "test"):
