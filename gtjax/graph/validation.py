@@ -18,6 +18,8 @@ _BLOCK = 1 << 24
 
 def validated_fields(graph: Graph) -> dict[str, Any]:
     """The graph's fields in their canonical types, or the first broken rule as an error."""
+    if not isinstance(graph.name, str):
+        raise GraphFormatError("name", "a name is text", type(graph.name).__name__)
     x_nf = _features("x_nf", graph.x_nf)
     num_nodes = x_nf.shape[0]
     if not 1 <= num_nodes <= MAX_NODES:
@@ -69,7 +71,7 @@ def _node_numbers(field: str, array: Any, num_nodes: int) -> np.ndarray:
     array = _array(field, array)
     if array.ndim != 1:
         raise GraphFormatError(field, "node numbers are a list [edges]", _shape(array))
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in "iu" and array.size:  # an empty list becomes float64
         raise GraphFormatError(field, "node numbers are integers", array.dtype)
     if len(array):
         for bad in (int(array.min()), int(array.max())):
