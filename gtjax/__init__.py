@@ -1,0 +1,78 @@
+"""gtjax: train graph transformers on graphs too large for one device.
+
+The public names are loaded when they are first used, so `import gtjax` and `gtjax --help` do not
+wait for jax.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gtjax.datasets import load, save_npz
+    from gtjax.graph import (
+        Graph,
+        GraphFormatError,
+        UserError,
+        from_edges,
+        from_jraph,
+        from_networkx,
+        from_scipy,
+        statistics,
+    )
+    from gtjax.nn import GraphTransformer, ModelConfig
+    from gtjax.training.config import OptimConfig, PrepareConfig, TrainConfig
+    from gtjax.training.loop import Result, fit
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Graph": "gtjax.graph",
+    "GraphFormatError": "gtjax.graph",
+    "GraphTransformer": "gtjax.nn",
+    "ModelConfig": "gtjax.nn.config",
+    "OptimConfig": "gtjax.training.config",
+    "PrepareConfig": "gtjax.training.config",
+    "Result": "gtjax.training.loop",
+    "TrainConfig": "gtjax.training.config",
+    "UserError": "gtjax.graph",
+    "fit": "gtjax.training.loop",
+    "from_edges": "gtjax.graph",
+    "from_jraph": "gtjax.graph",
+    "from_networkx": "gtjax.graph",
+    "from_scipy": "gtjax.graph",
+    "load": "gtjax.datasets",
+    "save_npz": "gtjax.datasets",
+    "statistics": "gtjax.graph",
+}
+
+__all__ = [
+    "Graph",
+    "GraphFormatError",
+    "GraphTransformer",
+    "ModelConfig",
+    "OptimConfig",
+    "PrepareConfig",
+    "Result",
+    "TrainConfig",
+    "UserError",
+    "fit",
+    "from_edges",
+    "from_jraph",
+    "from_networkx",
+    "from_scipy",
+    "load",
+    "save_npz",
+    "statistics",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'gtjax' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -113,17 +113,19 @@ class GlobalAttention(nnx.Module):
 
 
 class FeedForward(nnx.Module):
-    """Two dense layers with a GELU between them."""
+    """Normalisation, then two dense layers with a GELU between them."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         width = max(1, round(config.hidden * config.feed_forward))
         self.rate = config.dropout
+        self.norm = make_norm(config.norm, config.hidden, rngs=rngs)
         self.up = linear(config.hidden, width, config, rngs)
         self.down = linear(width, config.hidden, config, rngs)
 
-    def __call__(self, x_nf: jax.Array, noise: Noise) -> jax.Array:
+    def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None, noise: Noise) -> jax.Array:
         """Widen, bend, narrow."""
-        return self.down(noise.drop(jax.nn.gelu(self.up(x_nf)), self.rate))
+        wide_nf = jax.nn.gelu(self.up(self.norm(x_nf, valid_n)))
+        return self.down(noise.drop(wide_nf, self.rate))
 
 
 class Block(nnx.Module):
@@ -131,14 +133,10 @@ class Block(nnx.Module):
 
     def __init__(self, config: ModelConfig, num_edge_features: int, *, rngs: nnx.Rngs):
         self.rate = config.dropout
-        self.attention_norm = make_norm(config.norm, config.hidden, rngs=rngs)
+        self.norm = make_norm(config.norm, config.hidden, rngs=rngs)
         self.attention = EdgeAttention(config, num_edge_features, rngs=rngs)
         self.everywhere = GlobalAttention(config, rngs=rngs) if config.global_attention else None
-        self.feed_forward_norm = None
-        self.feed_forward = None
-        if config.feed_forward:
-            self.feed_forward_norm = make_norm(config.norm, config.hidden, rngs=rngs)
-            self.feed_forward = FeedForward(config, rngs=rngs)
+        self.feed_forward = FeedForward(config, rngs=rngs) if config.feed_forward else None
 
     def __call__(
         self,
@@ -150,7 +148,7 @@ class Block(nnx.Module):
         watch: Watch,
     ) -> jax.Array:
         """Attention branch, then feed-forward branch, each added to its input."""
-        normed_nf = self.attention_norm(x_nf, valid_n)
+        normed_nf = self.norm(x_nf, valid_n)
         change_nf = self.attention(normed_nf, edge_x_ef, attend, noise)
         watch("attention", change_nf)
         if self.everywhere is not None:
@@ -158,8 +156,8 @@ class Block(nnx.Module):
             watch("global attention", global_nf)
             change_nf += global_nf
         x_nf = x_nf + noise.drop(change_nf, self.rate)
-        if self.feed_forward is not None and self.feed_forward_norm is not None:
-            change_nf = self.feed_forward(self.feed_forward_norm(x_nf, valid_n), noise)
+        if self.feed_forward is not None:
+            change_nf = self.feed_forward(x_nf, valid_n, noise)
             watch("feed-forward", change_nf)
             x_nf = x_nf + noise.drop(change_nf, self.rate)
         return x_nf

@@ -51,12 +51,14 @@ class GraphTransformer(nnx.Module):
     ):
         self.config = config
         self.input = linear(max(num_features, 1), config.hidden, config, rngs)
-        self.positional = None
-        if config.positional != "none":
-            self.positional = linear(config.positional_size, config.hidden, config, rngs)
-        self.labels = None
-        if config.label_input:
-            self.labels = LabelEmbedding(num_classes, config.hidden, rngs=rngs)
+        self.positional = (
+            linear(config.positional_size, config.hidden, config, rngs)
+            if config.positional != "none"
+            else None
+        )
+        self.labels = (
+            LabelEmbedding(num_classes, config.hidden, rngs=rngs) if config.label_input else None
+        )
         self.blocks = nnx.List(
             [Block(config, num_edge_features, rngs=rngs) for _ in range(config.layers)]
         )

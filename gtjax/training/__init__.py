@@ -1,0 +1,1 @@
+"""Training: configuration, steps, the loop, checkpoints, reports."""

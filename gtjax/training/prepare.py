@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gtjax.graph import SPLITS, Graph, positional
+from gtjax.graph import SPLITS, Graph
+from gtjax.graph.positional import encode
 from gtjax.nn import Inputs, ModelConfig
 from gtjax.strategies import single
 from gtjax.training.config import PrepareConfig
@@ -41,7 +42,7 @@ def make_batch(
     edges = prepare_graph(graph, prepare)
     positional_np = None
     if model.positional != "none":
-        positional_np = positional.encode(
+        positional_np = encode(
             graph, model.positional, model.positional_size, progress=progress
         )
     layout = single.layout(edges)

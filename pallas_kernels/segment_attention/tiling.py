@@ -64,7 +64,7 @@ def tile_rows(rows_e: np.ndarray, columns_e: np.ndarray, num_rows: int) -> Tilin
     result_r = np.full(num_rows, -1, np.int64)
     tiles, count, shorter = [], 0, 0
     hubs = _Hubs(*(np.zeros(0, np.int64),) * 3)
-    for width in WIDTHS:
+    for width in _useful_widths(degrees_r):
         widest = width == WIDTHS[-1]
         rows = np.flatnonzero((degrees_r > shorter) & ((degrees_r <= width) | widest))
         shorter = width
@@ -93,6 +93,17 @@ def tile_rows(rows_e: np.ndarray, columns_e: np.ndarray, num_rows: int) -> Tilin
     return Tiling(
         tuple(tiles), tuple(jnp.asarray(m) for m in merges), jnp.asarray(result_r.astype(np.int32))
     )
+
+
+def _useful_widths(degrees_r: np.ndarray) -> list[int]:
+    """The widths that save more slots than a chunk or two; every other one only costs compiling."""
+    widths = [WIDTHS[-1]]
+    spare = max(2 * CHUNK_SLOTS, 0.02 * degrees_r.sum())
+    for width in reversed(WIDTHS[:-1]):
+        shorter = ((degrees_r > 0) & (degrees_r <= width)).sum()
+        if shorter * (widths[0] - width) > spare:
+            widths.insert(0, width)
+    return widths
 
 
 def slots_of_edges(tiling: Tiling, num_edges: int) -> np.ndarray:

@@ -1,0 +1,82 @@
+"""Checkpoints of a run, written by orbax: atomic, so a run killed at any moment leaves whole ones.
+
+A checkpoint holds all that training changes and the best parameters so far, so one is enough both
+to continue and to predict.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+
+from gtjax.graph import UserError
+from gtjax.training.step import Params, State
+
+KEPT = 2
+
+
+class Best(NamedTuple):
+    """The parameters with the best validation metric so far."""
+
+    params: Params
+    metric: jax.Array
+    step: jax.Array
+
+    @staticmethod
+    def none_yet(params: Params) -> Best:
+        """Worse than anything."""
+        return Best(jax.tree.map(jnp.copy, params), jnp.array(-jnp.inf), jnp.array(0, jnp.int32))
+
+
+class Snapshot(NamedTuple):
+    """What a checkpoint holds."""
+
+    state: State
+    best: Best
+
+
+class Checkpoints:
+    """The checkpoints in a run's folder, the newest few of them."""
+
+    def __init__(self, run: Path):
+        self.folder = run.resolve() / "checkpoints"
+        options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, create=True)
+        self._manager = ocp.CheckpointManager(self.folder, options=options)
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write in the background; earlier checkpoints stay until this one is whole."""
+        step = int(snapshot.state.step)
+        if step != self._manager.latest_step():
+            self._manager.save(step, args=ocp.args.StandardSave(_as_dict(snapshot)))
+
+    def restore(self, like: Snapshot) -> Snapshot:
+        """The newest checkpoint, in the shape of `like`."""
+        step = self._manager.latest_step()
+        if step is None:
+            raise UserError(f"{self.folder}: no checkpoint yet; start the run again")
+        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _as_dict(like))
+        tree = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
+        return jax.tree.unflatten(jax.tree.structure(like), jax.tree.leaves(tree))
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._manager.wait_until_finished()
+        self._manager.close()
+
+
+def _as_dict(snapshot: Snapshot) -> dict[str, Any]:
+    """Leaves by number: the structure is the program's to know, not the file's."""
+    leaves = jax.tree.leaves(snapshot)
+    return {f"{number:05d}": leaf for number, leaf in enumerate(leaves)}

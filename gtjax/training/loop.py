@@ -1,0 +1,264 @@
+"""`fit`: trains on the whole graph, shows progress, keeps the best, survives being stopped.
+
+Full-batch: every step sees every node. Steps are grouped into dispatches of about a second, which
+is often enough to show progress and seldom enough that Python does not count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gtjax.graph import Graph, UserError
+from gtjax.nn import ModelConfig
+from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
+from gtjax.training.config import TrainConfig, to_mapping
+from gtjax.training.events import EventWriter
+from gtjax.training.interrupt import StopRequest
+from gtjax.training.prepare import Batch, make_batch
+from gtjax.training.progress import progress, say
+from gtjax.training.report import write_report
+from gtjax.training.run_folder import RunFolder, versions
+from gtjax.training.step import Program, State, find_not_finite
+from gtjax.training.task import Task
+
+DISPATCH_SECONDS = 1.0
+
+
+class NotFiniteError(UserError):
+    """Training met a NaN or an infinity, and stopped without keeping it."""
+
+
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """The run was asked to stop, and has saved where it was."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run: the folder it left, and what its `result.json` holds."""
+
+    folder: Path
+    values: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+
+def fit(
+    graph: Graph,
+    model: ModelConfig | None = None,
+    config: TrainConfig | None = None,
+    *,
+    show_progress: bool = True,
+) -> Result:
+    """Train a graph transformer on a graph; `model` takes the place of `config.model`.
+
+    Deterministic by `config.seed`. The result holds the metrics of the parameters that were best
+    on the validation nodes. `config.data` is only a name here: the graph is the one given.
+    """
+    config = config or TrainConfig(data=graph.name)
+    if model is not None:
+        config = dataclasses.replace(config, model=model)
+    task = Task.of(graph, config.metric, config.optim.label_smoothing)
+    return _Run(graph, config, task, RunFolder.create(config), show_progress).from_the_start()
+
+
+def resume(
+    folder: RunFolder, config: TrainConfig, graph: Graph, *, show_progress: bool = True
+) -> Result:
+    """Continue a run from its newest checkpoint, as if it had not stopped."""
+    known = folder.read_json("data.json") or {}
+    if known.get("fingerprint") != graph.fingerprint:
+        raise UserError(f"{config.data} has changed since {folder.path} began; start a new run")
+    task = Task.of(graph, config.metric, config.optim.label_smoothing)
+    return _Run(graph, config, task, folder, show_progress).from_checkpoint()
+
+
+class _Run:
+    """One run, from its first step or its checkpoint to its result."""
+
+    def __init__(
+        self, graph: Graph, config: TrainConfig, task: Task, folder: RunFolder, show: bool
+    ):
+        self.graph, self.config, self.task = graph, config, task
+        self.folder, self.show = folder, show
+        self.program = Program(config, graph, task)
+        self.rows: list[dict[str, Any]] = []  # of metrics.jsonl, one per step
+        self.peak_bytes = 0
+
+    def from_the_start(self) -> Result:
+        self.folder.write_json(
+            "data.json",
+            {
+                "fingerprint": self.graph.fingerprint,
+                "features": self.graph.num_features,
+                "edge_features": self.graph.num_edge_features,
+                "classes": self.graph.num_classes,
+            },
+        )
+        if self.show:
+            say(f"{self.graph}\nrun folder: {self.folder.path}")
+        return self._run(lambda checkpoints, start: start)
+
+    def from_checkpoint(self) -> Result:
+        def restore(checkpoints: Checkpoints, start: Snapshot) -> Snapshot:
+            snapshot = checkpoints.restore(start)
+            self.rows = self.folder.metrics(up_to_step=int(snapshot.state.step))
+            self.folder.rewrite_metrics(self.rows)
+            if self.show:
+                say(f"{self.graph}\nresuming {self.folder.path} at step {snapshot.state.step}")
+            return snapshot
+
+        return self._run(restore)
+
+    def _run(self, begin: Any) -> Result:
+        state = self.program.initial_state()
+        with (
+            StopRequest() as stop,
+            Checkpoints(self.folder.path) as checkpoints,
+            EventWriter(self.folder.path, self.config.tensorboard) as events,
+        ):
+            snapshot = begin(checkpoints, Snapshot(state, Best.none_yet(state.params)))
+            batch = self._batch()
+            snapshot = self._train(snapshot, batch, checkpoints, events, stop)
+            checkpoints.save(snapshot)
+        if stop.asked and snapshot.state.step < self.config.steps:
+            raise Interrupted(
+                f"stopped at step {snapshot.state.step}; continue with: "
+                f"gtjax resume {self.folder.path}"
+            )
+        return self._result(snapshot, batch)
+
+    def _batch(self) -> Batch:
+        config = self.config
+        slow = config.model.positional != "none"
+        with progress("encoding positions", 1.0, show=self.show and slow) as update:
+            return make_batch(self.graph, config.prepare, config.model, progress=update)
+
+    def _train(
+        self,
+        snapshot: Snapshot,
+        batch: Batch,
+        checkpoints: Checkpoints,
+        events: EventWriter,
+        stop: StopRequest,
+    ) -> Snapshot:
+        config = self.config
+        if self.show:
+            say("compiling")
+        advance = self._compiled(snapshot.state, batch)
+        evaluate = jax.jit(self.program.evaluate)
+        pace, saved_at = 1, time.monotonic()
+        with progress("training", config.steps, show=self.show) as update:
+            while not (stop.asked or self._is_done(snapshot)):
+                state, best = snapshot
+                step = int(state.step)
+                count = min(pace, config.eval_every - step % config.eval_every, config.steps - step)
+                started = time.monotonic()
+                state, losses = advance(state, batch, np.int32(count))
+                rows = _rows(step, np.asarray(losses)[:count], time.monotonic() - started)
+                if not state.healthy:
+                    self._stop_not_finite(Snapshot(state, best), batch, checkpoints)
+                pace = max(1, int(DISPATCH_SECONDS / rows[-1]["seconds_per_step"]))
+                if state.step % config.eval_every == 0 or state.step == config.steps:
+                    best = self._validated(state, best, evaluate, batch, rows[-1])
+                snapshot = Snapshot(state, best)
+                self.rows += rows
+                self.folder.append_metrics(rows)
+                events.write(rows)
+                update(int(state.step), _summary(rows[-1], best, self.task.metric))
+                if time.monotonic() - saved_at >= config.checkpoint_seconds:
+                    checkpoints.save(snapshot)
+                    saved_at = time.monotonic()
+        return snapshot
+
+    def _compiled(self, state: State, batch: Batch) -> Any:
+        step = jax.jit(self.program.advance, static_argnums=3, donate_argnums=0)
+        compiled = step.lower(state, batch, np.int32(1), self.config.eval_every).compile()
+        memory = compiled.memory_analysis()
+        if memory is not None:
+            self.peak_bytes = (
+                memory.argument_size_in_bytes
+                + memory.output_size_in_bytes
+                + memory.temp_size_in_bytes
+                - memory.alias_size_in_bytes
+            )
+        return compiled
+
+    def _is_done(self, snapshot: Snapshot) -> bool:
+        step, waited = int(snapshot.state.step), int(snapshot.state.step - snapshot.best.step)
+        out_of_patience = 0 < self.config.patience <= waited
+        return step >= self.config.steps or out_of_patience
+
+    def _validated(
+        self, state: State, best: Best, evaluate: Any, batch: Batch, row: dict[str, Any]
+    ) -> Best:
+        """Add the metrics to the row; the parameters are the best if they validate better."""
+        params = state.params if state.average is None else state.average
+        row.update({name: float(value) for name, value in evaluate(params, batch).items()})
+        metric = jnp.float32(row[f"val_{self.task.metric}"])
+        if not metric > best.metric:
+            return best
+        return Best(jax.tree.map(jnp.copy, params), metric, jnp.copy(state.step))
+
+    def _stop_not_finite(
+        self, snapshot: Snapshot, batch: Batch, checkpoints: Checkpoints
+    ) -> None:
+        step = int(snapshot.state.step)
+        healthy = snapshot.state._replace(healthy=jnp.array(True))
+        checkpoints.save(snapshot._replace(state=healthy))
+        what = find_not_finite(self.program, snapshot.state, batch)
+        raise NotFiniteError(
+            f"step {step + 1}: {what} is not finite. The state after step {step} is saved in "
+            f"{checkpoints.folder}. Try a smaller --optim.learning-rate, or --optim.clip 1."
+        )
+
+    def _result(self, snapshot: Snapshot, batch: Batch) -> Result:
+        best = snapshot.best
+        if not best.step:  # patience or steps ended before the first evaluation
+            best = best._replace(params=snapshot.state.params, step=snapshot.state.step)
+        _, metrics = jax.jit(self.program.predict)(best.params, batch)
+        # The first dispatch is the slowest and not typical.
+        seconds = [r["seconds_per_step"] for r in self.rows if "seconds_per_step" in r]
+        values = {
+            "losses": [row["loss"] for row in self.rows],
+            **{name: float(value) for name, value in metrics.items()},
+            "metric": self.task.metric,
+            "best_step": int(best.step),
+            "steps": int(snapshot.state.step),
+            "seconds_per_step": statistics.median(seconds[1:] or seconds),
+            "peak_bytes_per_device": self.peak_bytes,
+            "strategy": "single",
+            "mesh": {"node": 1, "feature": 1},
+            "kernel": self.config.kernel,
+            "device": jax.devices()[0].device_kind,
+            "data": {"name": self.graph.name, "fingerprint": self.graph.fingerprint},
+            "config": to_mapping(self.config),
+            "versions": versions(),
+        }
+        self.folder.write_json("result.json", values)
+        write_report(self.folder, self.graph, values, self.rows)
+        return Result(self.folder.path, values)
+
+
+def _rows(step: int, losses: np.ndarray, seconds: float) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {"step": step + number, "loss": float(loss)} for number, loss in enumerate(losses, start=1)
+    ]
+    rows[-1]["seconds_per_step"] = seconds / len(rows)
+    return rows
+
+
+def _summary(row: dict[str, Any], best: Best, metric: str) -> str:
+    text = f"loss {row['loss']:.4f}, {row['seconds_per_step']:.3g} s/step"
+    if best.step:
+        text += f", best val {metric} {best.metric:.4f} at step {best.step}"
+    return text

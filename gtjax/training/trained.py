@@ -1,0 +1,103 @@
+"""A finished run brought back: evaluate it again, or predict with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from gtjax.graph import Graph, UserError
+from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
+from gtjax.training.config import TrainConfig
+from gtjax.training.prepare import make_batch
+from gtjax.training.run_folder import RunFolder
+from gtjax.training.step import Program
+from gtjax.training.task import Task
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Of every node: probability of each class (or of a yes to each task), and embedding."""
+
+    probabilities_nc: np.ndarray
+    embeddings_nf: np.ndarray
+    metrics: dict[str, float]
+
+
+def predict(folder: RunFolder, config: TrainConfig, graph: Graph) -> Predictions:
+    """Run the best parameters of a run over a graph with the same features and classes."""
+    known = folder.read_json("data.json") or {}
+    sizes = {
+        "features": graph.num_features,
+        "edge_features": graph.num_edge_features,
+        "classes": graph.num_classes,
+    }
+    for name, size in sizes.items():
+        if known.get(name) != size:
+            raise UserError(
+                f"{folder.path} was trained on {known.get(name)} {name.replace('_', ' ')}; "
+                f"{graph.name} has {size}"
+            )
+    task = Task.of(graph, config.metric, config.optim.label_smoothing)
+    program = Program(config, graph, task)
+    state = program.initial_state()
+    with Checkpoints(folder.path) as checkpoints:
+        snapshot = checkpoints.restore(Snapshot(state, Best.none_yet(state.params)))
+    batch = make_batch(graph, config.prepare, config.model)
+    outputs, metrics = jax.jit(program.predict)(snapshot.best.params, batch)
+    return Predictions(
+        np.asarray(task.probabilities(outputs.logits_nc)),
+        np.asarray(outputs.embeddings_nf),
+        {name: float(value) for name, value in metrics.items()},
+    )
+
+
+def write_predictions(predictions: Predictions, path: Path) -> None:
+    """Write .npz (arrays), or a table with a row per node as .parquet or .csv."""
+    if path.suffix not in (".npz", ".parquet", ".csv"):
+        raise UserError(f"--out ends in .npz, .parquet or .csv; found {path.name!r}")
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            _WRITERS[path.suffix](predictions, file)
+        part.replace(path)
+    except OSError as error:
+        raise UserError(f"--out {path}: cannot write there: {error.strerror}") from error
+
+
+def _write_npz(predictions: Predictions, file: object) -> None:
+    np.savez_compressed(
+        file,  # pyright: ignore[reportArgumentType]
+        probabilities=predictions.probabilities_nc,
+        embeddings=predictions.embeddings_nf,
+    )
+
+
+def _table(predictions: Predictions) -> object:
+    import pyarrow
+
+    columns: dict[str, np.ndarray] = {"node": np.arange(len(predictions.probabilities_nc))}
+    for name, table in (
+        ("probability", predictions.probabilities_nc),
+        ("embedding", predictions.embeddings_nf),
+    ):
+        columns.update({f"{name}_{i}": table[:, i] for i in range(table.shape[1])})
+    return pyarrow.table(columns)
+
+
+def _write_parquet(predictions: Predictions, file: object) -> None:
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(_table(predictions), file)
+
+
+def _write_csv(predictions: Predictions, file: object) -> None:
+    import pyarrow.csv
+
+    pyarrow.csv.write_csv(_table(predictions), file)
+
+
+_WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}
