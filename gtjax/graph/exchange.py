@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 from gtjax.graph.errors import GraphFormatError, UserError
 from gtjax.graph.graph import Graph
+from gtjax.graph.validation import MAX_NODES
 
 if TYPE_CHECKING:
     import jraph
@@ -221,6 +222,8 @@ def to_jraph(graph: Graph) -> jraph.GraphsTuple:
 
 def _node_fields(num_nodes: int, x_nf: Any, labels_n: Any, split_n: Splits) -> tuple[Any, Any, Any]:
     """Features, labels and masks, with those that are not given filled in."""
+    if not 1 <= num_nodes <= MAX_NODES:  # before arrays of that size are made
+        raise GraphFormatError("num_nodes", f"a graph has 1 to {MAX_NODES} nodes", num_nodes)
     if x_nf is None:
         x_nf = np.zeros((num_nodes, 0), np.float32)
     elif len(x_nf) != num_nodes:

@@ -71,7 +71,9 @@ def test_edges_may_be_any_iterable_of_pairs():
         ([("a", "b")], {}, "edges: node numbers are integers"),
         ([(-1, 0)], {}, "senders_e: node numbers are in 0..0; found -1"),
         ([(0, 5)], {"num_nodes": 3}, "receivers_e: node numbers are in 0..2; found 5"),
-        ([], {}, "a graph has 1 to"),
+        ([], {}, "num_nodes: a graph has 1 to 4294967295 nodes; found 0"),
+        ([], {"num_nodes": -1}, "num_nodes: a graph has 1 to 4294967295 nodes; found -1"),
+        ([(0, 2**40)], {}, "num_nodes: a graph has 1 to 4294967295 nodes; found 1099511627777"),
         ([(0, 1)], {"num_nodes": 2, "x_nf": np.eye(3)}, "x_nf: one row for each of 2 nodes"),
     ],
 )

@@ -33,7 +33,8 @@ def rmat(
 
     The label is the stretch of the recursion's numbering that a node lies in: `classes` equal
     stretches, where nodes of the first have the most edges. Node numbers are shuffled afterwards,
-    so a number tells nothing. Features are noisy centroids of the label.
+    so a number tells nothing. Features are noisy centroids of the label. A quarter of the nodes
+    (of a million, half) have no edges.
 
     nodes: need not be a power of two; entries of the next larger matrix outside are drawn again.
     edges: directed edges in the graph, each undirected edge counted twice; made even if odd.

