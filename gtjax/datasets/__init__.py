@@ -1,0 +1,12 @@
+"""Graphs by name or path: `load`, what there is to load, and how to store a graph.
+
+Nothing in here unpickles anything, and no file is believed about its size: see `npz_archive`,
+`tables` and `archives`. What is malformed raises one `GraphFormatError` that names the file.
+"""
+
+from gtjax.datasets.gtjax_npz import save_npz
+from gtjax.datasets.limits import Limits
+from gtjax.datasets.listing import DatasetInfo, listing
+from gtjax.datasets.loading import load
+
+__all__ = ["DatasetInfo", "Limits", "listing", "load", "save_npz"]

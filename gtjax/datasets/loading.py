@@ -1,0 +1,87 @@
+"""`load`: from a name or a path to a graph.
+
+A name is a generator (`rmat:nodes=1e6`) or a data set of the catalogue (`ogbn-arxiv`), which is
+downloaded once. Everything else is a path, whose format is found out by `readers.READERS`. Names
+win over files; write `./grid` for a file called grid.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from gtjax.datasets.catalogue import CATALOGUE, fetch
+from gtjax.datasets.generated import generate, generators, suggestion
+from gtjax.datasets.limits import Limits
+from gtjax.datasets.reader import ReadOptions
+from gtjax.datasets.readers import READERS
+from gtjax.graph import Graph, GraphFormatError, UserError
+from gtjax.graph.errors import in_file
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    split: int = 0,
+    seed: int = 0,
+    limits: Limits | None = None,
+    cache_dir: str | Path | None = None,
+) -> Graph:
+    """Load a graph by the name of a generator or data set, or by path.
+
+    split:     which of several stored splits, or which draw where none is stored.
+    seed:      of generators and of drawn splits.
+    limits:    caps on what untrusted files may use.
+    cache_dir: where downloads are kept; else `GTJAX_CACHE_DIR`, else the user's cache folder.
+    """
+    if split < 0 or seed < 0:
+        raise UserError(f"split and seed are 0 or more: split={split}, seed={seed}.")
+    options = ReadOptions(split, seed, limits or Limits())
+    name = _name_in(name_or_path)
+    if name in CATALOGUE:
+        return _read(fetch(CATALOGUE[name], options.limits, cache_dir), options)
+    if name is not None and name in generators():
+        return generate(str(name_or_path), seed)
+    return _read(_existing(name_or_path), options)
+
+
+def _name_in(name_or_path: str | Path) -> str | None:
+    """The part before the colon if it can be a name at all, so that paths skip the look-up."""
+    head = name_or_path.partition(":")[0] if isinstance(name_or_path, str) else ""
+    return head if _NAME.fullmatch(head) else None
+
+
+def _read(path: Path, options: ReadOptions) -> Graph:
+    with in_file(path):
+        for reader in READERS:
+            if reader.recognises(path):
+                try:
+                    return reader.read(path, options)
+                except MemoryError as error:
+                    rule = "the graph fits in memory (see gtjax.datasets.Limits)"
+                    raise GraphFormatError("size", rule, "too little memory") from error
+        known = "; ".join(reader.name for reader in READERS[1:])
+        raise GraphFormatError("format", f"one of: {known}", path.name)
+
+
+def _existing(name_or_path: str | Path) -> Path:
+    path = Path(name_or_path)
+    try:
+        path = path.expanduser()
+        exists = path.exists()
+    except (OSError, RuntimeError) as error:  # too long a name, an unknown home folder
+        raise UserError(f"{str(path)!r} is not a usable path: {error}.") from error
+    if exists:
+        if not os.access(path, os.R_OK):
+            raise UserError(f"{path} may not be read: change its permissions.")
+        return path
+    known = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    if _name_in(name_or_path) is not None:
+        known += [*generators(), *CATALOGUE]
+    hint = suggestion(path.name.partition(":")[0], known) or (
+        " Run `gtjax datasets` to see the names, or give the path of a file or folder."
+    )
+    raise UserError(f"{str(path)!r} is neither a file nor the name of a data set.{hint}")
