@@ -5,8 +5,8 @@ Nothing in here unpickles anything, and no file is believed about its size: see 
 """
 
 from gtjax.datasets.gtjax_npz import save_npz
+from gtjax.datasets.inventory import DatasetInfo, listing
 from gtjax.datasets.limits import Limits
-from gtjax.datasets.listing import DatasetInfo, listing
 from gtjax.datasets.loading import load
 
 __all__ = ["DatasetInfo", "Limits", "listing", "load", "save_npz"]

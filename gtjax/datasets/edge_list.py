@@ -89,6 +89,8 @@ def _read_edges(
     sources = [i for i, name in enumerate(names) if name in _SOURCE_NAMES]
     targets = [i for i, name in enumerate(names) if name in _TARGET_NAMES]
     ends = (sources[0], targets[0]) if sources and targets else (0, 1)
+    if not table.num_rows:  # a CSV of no rows has columns of no type
+        return _no_ids(), _no_ids(), None
     for end in ends:
         column = table.column(end)
         if column.null_count or not (is_text(column.type) or _is_integer(column.type)):
@@ -124,3 +126,9 @@ def _is_integer(arrow_type: pa.DataType) -> bool:
     from pyarrow import types
 
     return types.is_integer(arrow_type)
+
+
+def _no_ids() -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    return pa.chunked_array([], pa.int64())

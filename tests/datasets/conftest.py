@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gtjax.datasets import generated
 from gtjax.graph import Graph
 
 
@@ -35,7 +36,6 @@ def ring(*, nodes: int = 5, weight: float = 1.0, closed: bool = True, seed: int 
 @pytest.fixture
 def fake_generators(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two generators in place of the real table, so that options can be told from defaults."""
-    table = {"ring": ring, "grid": lambda: ring(nodes=4)}
-    monkeypatch.setattr(generated, "generators", lambda: table)
-    for user in ("gtjax.datasets.loading.generators", "gtjax.datasets.listing.generators"):
-        monkeypatch.setattr(user, lambda: table)
+    module = types.ModuleType("gtjax.graph.generators")
+    module.GENERATORS = {"ring": ring, "grid": lambda: ring(nodes=4)}
+    monkeypatch.setitem(sys.modules, module.__name__, module)

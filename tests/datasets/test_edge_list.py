@@ -1,0 +1,185 @@
+"""Edge lists and node tables: columns, kinds of ids, labels, masks, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+from sample_files import NODES, edges, features, write_edge_list
+
+from gtjax.datasets import Limits, load
+from gtjax.graph import GraphFormatError
+
+
+def pairs(graph):
+    return list(zip(graph.senders_e.tolist(), graph.receivers_e.tolist(), strict=True))
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_a_folder_of_edges_and_nodes(tmp_path):
+    graph = load(write_edge_list(tmp_path / "toy"))
+    np.testing.assert_array_equal(np.stack([graph.senders_e, graph.receivers_e]), edges())
+    np.testing.assert_allclose(graph.x_nf, features()[:, :2], rtol=1e-6)
+    np.testing.assert_array_equal(graph.labels_n, 1 - np.arange(NODES) % 2)  # blue, red
+    assert graph.edge_x_ef is not None
+    np.testing.assert_array_equal(graph.edge_x_ef[:, 0], np.arange(31) / 2)
+    for number, name in enumerate(("train", "val", "test")):
+        np.testing.assert_array_equal(graph.split_n[name], np.arange(NODES) % 4 == number)
+    assert graph.name == "toy"
+
+
+def test_parquet_gives_the_same_graph_as_csv(tmp_path):
+    text, binary = write_edge_list(tmp_path / "toy"), tmp_path / "binary"
+    binary.mkdir()
+    for name in ("edges", "nodes"):
+        options = csv.ConvertOptions(strings_can_be_null=True)
+        table = csv.read_csv(text / f"{name}.csv", convert_options=options)
+        parquet.write_table(table, binary / f"{name}.parquet", row_group_size=5)
+    assert load(binary).fingerprint == load(text).fingerprint
+
+
+def test_columns_of_text_that_nobody_asked_for_are_logged(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, "gtjax"):
+        load(write_edge_list(tmp_path))
+    assert "ignored columns that are not numbers: comment" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("source,target,w", [(0, 1)]),
+        ("TO,w,FROM", [(1, 0)]),  # 15 -> 10
+        ("w,Receiver,Sender", [(0, 1)]),  # 15 -> 20
+        ("a,b,c", [(0, 1)]),
+    ],
+)
+def test_ends_are_found_by_name_else_by_position(tmp_path, header, expected):
+    graph = load(write(tmp_path / "e.csv", f"{header}\n10,20,15\n"))
+    assert pairs(graph) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("e.txt", "# Nodes: 3\n# FromNodeId ToNodeId\n7\t9\n9\t8\n"),
+        ("e.edges", "% comment\n7 9\n9 8\n"),
+        ("e.tsv", "src\tdst\n7\t9\n9\t8\n"),
+        ("e.csv", "7;9\n9;8\n"),
+        ("e.csv", "\ufeffsource,target\n7,9\n9,8\n"),
+    ],
+)
+def test_separators_comments_and_headers_are_found_out(tmp_path, name, text):
+    assert pairs(load(write(tmp_path / name, text))) == [(0, 2), (2, 1)]
+
+
+def test_a_compressed_list_reads_like_a_plain_one(tmp_path):
+    (tmp_path / "e.csv.gz").write_bytes(gzip.compress(b"src,dst\n1,2\n"))
+    assert pairs(load(tmp_path / "e.csv.gz")) == [(0, 1)]
+
+
+def test_integers_count_upwards_and_strings_as_they_come(tmp_path):
+    assert pairs(load(write(tmp_path / "i.csv", "src,dst\n900,5\n5,70\n"))) == [(2, 0), (0, 1)]
+    assert pairs(load(write(tmp_path / "s.csv", "src,dst\nz,b\nb,a\n"))) == [(0, 1), (1, 2)]
+    assert pairs(load(write(tmp_path / "m.csv", "src,dst\n1,b\n2,a\n"))) == [(0, 2), (1, 3)]
+
+
+def test_ids_written_as_numbers_match_ids_written_as_text(tmp_path):
+    write(tmp_path / "nodes.csv", "id,label\n7,0\nx,1\n")
+    graph = load(write(tmp_path / "edges.csv", "src,dst\n7,7\n"))
+    assert pairs(graph) == [(0, 0)]
+    assert graph.num_nodes == 2
+
+
+def test_nodes_without_ids_are_numbered_by_row(tmp_path):
+    write(tmp_path / "nodes.csv", "a,y,train,val,test\n.5,1,1,0,0\n.25,0,0,1,0\n1,,0,0,0\n")
+    graph = load(write(tmp_path / "edges.csv", "src,dst\n2,0\n"))
+    assert pairs(graph) == [(2, 0)]
+    np.testing.assert_array_equal(graph.x_nf, [[0.5], [0.25], [1]])
+    np.testing.assert_array_equal(graph.labels_n, [1, 0, -1])
+    np.testing.assert_array_equal(graph.split_n["val"], [False, True, False])
+
+
+def test_a_table_of_nodes_may_come_without_edges(tmp_path):
+    write(tmp_path / "nodes.csv", "id,a\nx,1\ny,2\n")
+    graph = load(write(tmp_path / "edges.csv", "src,dst\n"))
+    assert (graph.num_nodes, graph.num_edges) == (2, 0)
+
+
+def test_labels_without_a_split_get_one_by_seed(tmp_path):
+    lines = "".join(f"{i},{i % 2}\n" for i in range(100))
+    write(tmp_path / "nodes.csv", "id,label\n" + lines)
+    path = write(tmp_path / "edges.csv", "src,dst\n2,0\n")
+    graph = load(path, seed=3)
+    assert [int(graph.split_n[name].sum()) for name in ("train", "val", "test")] == [60, 20, 20]
+    assert load(path, seed=3).fingerprint == graph.fingerprint != load(path, seed=4).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("edge_text", "node_text", "field"),
+    [
+        ("", None, "table"),
+        ("src\n1\n", None, "columns"),
+        ("src,dst\n", None, "rows"),
+        ("src,dst\n1,\n", None, "dst"),
+        ("src,dst\n1,0.5\n", None, "dst"),
+        ("src,dst\n1,2,3\n", None, "table"),
+        ("src,dst,w\n1,2,nan\n1,3,2\n", None, "edge_x_ef"),
+        ("src,dst\n1,99999999999999999999\n2,3\n", None, "dst"),
+        ("src,dst\n1,5\n", "id\n1\n2\n", "target"),
+        ("src,dst\n1,2\n", "id\n1\n1\n2\n", "id"),
+        ("src,dst\n1,2\n", "id,a\n1,2\n,3\n", "id"),
+        ("src,dst\n1,2\n", "id,a\n1,\n2,3\n", "x_nf"),
+        ("src,dst\n1,2\n", "id,label\n1,0.5\n2,3\n", "label"),
+        ("src,dst\n1,2\n", "id,label\n1,-7\n2,3\n", "labels_n"),
+        ("src,dst\n1,2\n", "id,y,split\n1,0,train\n2,3,later\n", "split"),
+        ("src,dst\n1,2\n", "id,y,train\n1,0,1\n2,3,2\n", "train"),
+        ("src,dst\n1,2\n", "id,y,train\n1,0,a\n2,3,b\n", "train"),
+        ("src,dst\n1,2\n", "id,split\n1,train\n2,test\n", "split_n['train']"),
+        ("src,dst\n1,2\n", "id,ID\n1,1\n2,2\n", "columns"),
+    ],
+)
+def test_a_broken_rule_names_file_and_field(tmp_path, edge_text, node_text, field):
+    path = write(tmp_path / "edges.csv", edge_text)
+    if node_text is not None:
+        write(tmp_path / "nodes.csv", node_text)
+    with pytest.raises(GraphFormatError) as caught:
+        load(path)
+    assert caught.value.field == field
+    assert caught.value.file is not None
+    in_nodes = node_text is not None and field != "target"
+    assert caught.value.file.endswith("nodes.csv" if in_nodes else "edges.csv")
+
+
+def test_a_parquet_of_one_long_repeated_string_stays_small(tmp_path):
+    name = "x" * 100_000
+    source = pa.DictionaryArray.from_arrays(np.zeros(50_000, np.int32), [name])
+    table = pa.table({"src": source, "dst": np.ones(50_000, int)})
+    parquet.write_table(table, tmp_path / "edges.parquet", store_schema=False)
+    assert parquet.read_schema(tmp_path / "edges.parquet").field("src").type == pa.string()
+    assert (tmp_path / "edges.parquet").stat().st_size < 1_000_000
+    graph = load(tmp_path, limits=Limits(max_bytes=2_000_000))  # 5 GB if it were written out
+    assert (graph.num_nodes, graph.num_edges) == (2, 50_000)
+
+
+def test_a_parquet_of_too_many_rows_is_refused_by_its_metadata(tmp_path):
+    parquet.write_table(
+        pa.table({"src": [1] * 100_000, "dst": [2] * 100_000}), tmp_path / "e.parquet"
+    )
+    with pytest.raises(GraphFormatError, match="1600000 bytes"):
+        load(tmp_path / "e.parquet", limits=Limits(max_bytes=1_000_000))
+
+
+def test_broken_parquet_is_refused(tmp_path):
+    path = tmp_path / "e.parquet"
+    for content in (b"", b"PAR1", b"PAR1" + b"\0" * 50 + b"PAR1", b"src,dst\n1,2\n"):
+        path.write_bytes(content)
+        with pytest.raises(GraphFormatError, match=r"e\.parquet"):
+            load(path)
