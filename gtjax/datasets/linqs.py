@@ -20,10 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
+from gtjax.datasets.class_names import number_classes
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.reader import ReadOptions
 from gtjax.datasets.splits import few_per_class_split
-from gtjax.datasets.tables import first_line, read_csv, text_codes, to_float32
+from gtjax.datasets.tables import first_line, read_csv, to_float32
 from gtjax.graph import Graph, GraphFormatError
 from gtjax.graph.errors import in_file
 
@@ -81,14 +82,11 @@ def _read_content(path: Path, limits: Limits) -> tuple[dict[str, int], np.ndarra
     x_nf = np.empty((len(ids), width - 2), np.float32)
     for column in range(width - 2):
         x_nf[:, column] = to_float32(table.column(column + 1))
-    codes_n, classes = text_codes(table.column(width - 1))
-    if (codes_n < 0).any():
-        row = int(np.flatnonzero(codes_n < 0)[0])
+    labels_n = number_classes(table.column(width - 1))
+    if (labels_n < 0).any():
+        row = int(np.flatnonzero(labels_n < 0)[0])
         raise GraphFormatError("label", "every paper has a label", f"none in row {row}")
-    names_of_classes = classes.to_pylist()
-    class_of_code = np.empty(len(names_of_classes), np.int32)
-    class_of_code[np.argsort(names_of_classes)] = np.arange(len(names_of_classes))
-    return ids, x_nf, class_of_code[codes_n]
+    return ids, x_nf, labels_n
 
 
 def _read_cites(path: Path, ids: dict[str, int], limits: Limits) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gtjax.datasets.class_names import number_classes
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.parsing import parsing
 from gtjax.datasets.tables import is_number, is_text, text_codes, to_float32
@@ -128,11 +129,7 @@ def _checked_ids(column: pa.ChunkedArray) -> pa.Array:
 
 def _labels(field: str, column: pa.ChunkedArray) -> np.ndarray:
     if is_text(column.type):
-        codes_n, classes = text_codes(column)
-        names = classes.to_pylist()
-        class_of_code = np.full(len(names) + 1, -1, np.int32)  # the last is for code -1, empty
-        class_of_code[np.argsort(names)] = np.arange(len(names))
-        return class_of_code[codes_n]
+        return number_classes(column)
     if column.null_count == len(column):
         return np.full(len(column), -1, np.int32)
     if not is_number(column.type):
@@ -156,15 +153,19 @@ def _split(columns: dict[str, pa.ChunkedArray], num_nodes: int) -> dict[str, np.
         codes_n, words = text_codes(column)
         masks = {name: np.zeros(num_nodes, bool) for name in SPLITS}
         for code, word in enumerate(words.to_pylist()):
-            if word.strip().casefold() not in _SPLIT_WORDS:
+            name = word.strip().casefold()
+            if name and name not in _SPLIT_WORDS:
                 raise GraphFormatError("split", "train, val, test or empty", word)
-            masks[_SPLIT_WORDS[word.strip().casefold()]] |= codes_n == code
+            if name:
+                masks[_SPLIT_WORDS[name]] |= codes_n == code
         return masks
     for name in [name for name in columns if name in _SPLIT_WORDS]:
         column = columns.pop(name)
         values = to_float32(column) if is_number(column.type) else np.array([np.nan])
         if not np.isin(values, (0, 1)).all():
             raise GraphFormatError(name, "a mask column is true/false or 0/1", column.type)
+        if _SPLIT_WORDS[name] in masks:
+            raise GraphFormatError(name, "one column a mask", f"two for {_SPLIT_WORDS[name]}")
         masks[_SPLIT_WORDS[name]] = values == 1
     return masks or None
 

@@ -125,7 +125,8 @@ def _labels(raw: _Raw, limits: Limits) -> np.ndarray:
     if raw.labels.ndim != 2 or len(raw.labels) != raw.num_nodes:
         rule = f"one row for each of {raw.num_nodes} nodes"
         raise GraphFormatError("node-label", rule, f"shape {list(raw.labels.shape)}")
-    labels = np.where(np.isnan(raw.labels), -1, raw.labels)
+    labels = raw.labels.astype(np.float64)
+    labels[np.isnan(labels)] = -1
     if (labels != np.floor(labels)).any() or np.abs(labels).max(initial=0) >= 2**31:
         raise GraphFormatError("node-label", "labels are integers or nan", "another number")
     labels = labels.astype(np.int64)

@@ -76,7 +76,7 @@ def read_csv(
             ),
             csv.ConvertOptions(column_types=types, strings_can_be_null=True),
         )
-    _checked_width(table.num_columns)
+        _checked_width(len(table.column_names))  # reading the names decodes them
     return table
 
 

@@ -158,6 +158,21 @@ def test_a_broken_rule_names_file_and_field(tmp_path, edge_text, node_text, fiel
     assert caught.value.file.endswith("nodes.csv" if in_nodes else "edges.csv")
 
 
+def test_names_of_columns_are_text(tmp_path):
+    (tmp_path / "edges.csv").write_bytes(b"src,dst,w\x80\n1,2,3\n")
+    with pytest.raises(GraphFormatError, match=r"edges\.csv"):
+        load(tmp_path)
+
+
+def test_blank_labels_and_splits_are_empty_in_parquet_too(tmp_path):
+    nodes = {"id": ["a", "b", "c"], "label": ["x", "", "y"], "split": ["train", "", "valid"]}
+    parquet.write_table(pa.table(nodes), tmp_path / "nodes.parquet")
+    graph = load(write(tmp_path / "edges.csv", "src,dst\na,b\n"))
+    np.testing.assert_array_equal(graph.labels_n, [0, -1, 1])
+    assert [int(graph.split_n[k].argmax()) for k in ("train", "val")] == [0, 2]
+    assert not graph.split_n["test"].any()
+
+
 def test_a_parquet_of_one_long_repeated_string_stays_small(tmp_path):
     name = "x" * 100_000
     source = pa.DictionaryArray.from_arrays(np.zeros(50_000, np.int32), [name])

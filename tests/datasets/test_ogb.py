@@ -54,6 +54,13 @@ def test_one_column_of_classes_may_have_gaps(tmp_path):
     np.testing.assert_array_equal(load(folder).labels_n, expected)
 
 
+@pytest.mark.parametrize("kind", ["f2", "f8", "i1", "u8", "?"])
+def test_binary_labels_may_have_any_type_of_number(tmp_path, kind):
+    folder = write_ogb(tmp_path / "toy", binary=True)
+    np.savez(folder / "raw" / "node-label.npz", node_label=(labels() % 2).astype(kind))
+    np.testing.assert_array_equal(load(folder).labels_n, labels() % 2)
+
+
 def test_everything_optional_may_be_missing(tmp_path):
     folder = write_ogb(tmp_path / "toy")
     for name in ("node-feat", "edge-feat", "node-label"):
