@@ -50,7 +50,9 @@ class OptimConfig:
         _require(self.weight_decay >= 0, "optim.weight_decay is not negative", self.weight_decay)
         _require(self.clip >= 0, "optim.clip is not negative", self.clip)
         for name in ("label_smoothing", "average"):
-            _require(0 <= getattr(self, name) < 1, f"optim.{name} is in [0, 1)", getattr(self, name))
+            _require(
+                0 <= getattr(self, name) < 1, f"optim.{name} is in [0, 1)", getattr(self, name)
+            )
         rule = "optim.hidden_labels is in (0, 1]"
         _require(0 < self.hidden_labels <= 1, rule, self.hidden_labels)
 
@@ -115,7 +117,9 @@ def read_config(path: str | Path) -> TrainConfig:
     except OSError as error:
         raise UserError(f"{path}: cannot read the config: {error.strerror}") from error
     except ValueError as error:
-        raise UserError(f"{path}: a config is TOML, or JSON if it ends in .json: {error}") from error
+        raise UserError(
+            f"{path}: a config is TOML, or JSON if it ends in .json: {error}"
+        ) from error
     return from_mapping(TrainConfig, table, str(path))
 
 

@@ -209,9 +209,7 @@ class _Run:
             return best
         return Best(jax.tree.map(jnp.copy, params), metric, jnp.copy(state.step))
 
-    def _stop_not_finite(
-        self, snapshot: Snapshot, batch: Batch, checkpoints: Checkpoints
-    ) -> None:
+    def _stop_not_finite(self, snapshot: Snapshot, batch: Batch, checkpoints: Checkpoints) -> None:
         step = int(snapshot.state.step)
         healthy = snapshot.state._replace(healthy=jnp.array(True))
         checkpoints.save(snapshot._replace(state=healthy))

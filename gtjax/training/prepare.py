@@ -42,9 +42,7 @@ def make_batch(
     edges = prepare_graph(graph, prepare)
     positional_np = None
     if model.positional != "none":
-        positional_np = encode(
-            graph, model.positional, model.positional_size, progress=progress
-        )
+        positional_np = encode(graph, model.positional, model.positional_size, progress=progress)
     layout = single.layout(edges)
     inputs = Inputs(
         x_nf=jnp.asarray(scale_features(graph.x_nf, prepare.features)),

@@ -74,7 +74,10 @@ class Task:
                 for t in range(self.num_classes)
             ]
             # A task with one class only among the counted nodes has no area.
-            return {"accuracy": _masked_mean(right, counted), "roc_auc": jnp.nanmean(jnp.stack(areas))}
+            return {
+                "accuracy": _masked_mean(right, counted),
+                "roc_auc": jnp.nanmean(jnp.stack(areas)),
+            }
         counted &= counted_n
         result = {"accuracy": _masked_mean(logits_nc.argmax(axis=1) == labels_n, counted)}
         if self.has_roc_auc:

@@ -54,10 +54,15 @@ def predict(folder: RunFolder, config: TrainConfig, graph: Graph) -> Predictions
     )
 
 
+def check_format(path: Path) -> None:
+    """Refuse a file name that says no known format, before any work is done."""
+    if path.suffix not in _WRITERS:
+        raise UserError(f"--out ends in {', '.join(_WRITERS)}; found {path.name!r}")
+
+
 def write_predictions(predictions: Predictions, path: Path) -> None:
     """Write .npz (arrays), or a table with a row per node as .parquet or .csv."""
-    if path.suffix not in (".npz", ".parquet", ".csv"):
-        raise UserError(f"--out ends in .npz, .parquet or .csv; found {path.name!r}")
+    check_format(path)
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,42 @@
+"""`gtjax evaluate RUN`: measure a run again, on its own data or on other data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from gtjax.cli.arguments import parse
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Metrics of a run's best parameters."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    data: str | None = None
+    """Another data set with the same features and classes."""
+    json: bool = False
+    """Print JSON."""
+
+
+def run(argv: list[str]) -> int:
+    """Load data and parameters, and print the metrics."""
+    arguments = parse(Evaluate, "evaluate", argv)
+
+    from gtjax.cli.outcome import print_metrics
+    from gtjax.datasets import load
+    from gtjax.training.run_folder import RunFolder
+    from gtjax.training.trained import predict
+
+    folder, config = RunFolder.open(arguments.run)
+    graph = load(arguments.data or config.data, split=config.split)
+    metrics = predict(folder, config, graph).metrics
+    if arguments.json:
+        print(json.dumps(metrics))  # noqa: T201
+    else:
+        print_metrics(metrics)
+    return 0

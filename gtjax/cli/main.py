@@ -1,0 +1,59 @@
+"""`gtjax COMMAND ...`: finds the command, and turns a user's mistake into one line and exit code 2."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+
+import gtjax
+from gtjax.graph.errors import UserError
+
+# Imported only when it is called for, so that help does not wait for jax.
+COMMANDS = {
+    "train": "train a graph transformer on a graph",
+    "resume": "continue a run from its last checkpoint",
+    "evaluate": "measure a run's best parameters again",
+    "predict": "write class probabilities and embeddings of every node",
+    "datasets": "list what can be loaded, or describe one data set",
+    "doctor": "check versions and devices, and say how to fix them",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help"):
+        _print(_usage())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        _print(f"gtjax {gtjax.__version__}")
+        return 0
+    name = argv[0]
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return _mistake(f"unknown command {name!r}.{hint}\n\n{_usage()}")
+    try:
+        return importlib.import_module(f"gtjax.cli.{name}").run(argv[1:])
+    except UserError as error:
+        return _mistake(str(error))
+    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        return 0
+
+
+def _usage() -> str:
+    rows = (f"  {name:<10} {what}" for name, what in COMMANDS.items())
+    commands = "\n".join(rows)
+    return (
+        f"usage: gtjax COMMAND [options]\n\n{commands}\n\ngtjax COMMAND --help tells the options."
+    )
+
+
+def _mistake(message: str) -> int:
+    print(f"gtjax: {message}", file=sys.stderr)  # noqa: T201
+    return 2
+
+
+def _print(text: str) -> None:
+    print(text)  # noqa: T201

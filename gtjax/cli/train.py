@@ -1,0 +1,24 @@
+"""`gtjax train`: train a graph transformer."""
+
+from __future__ import annotations
+
+import argparse
+
+from gtjax.cli.arguments import parse
+from gtjax.training.config import TrainConfig, read_config
+
+
+def run(argv: list[str]) -> int:
+    """Train with the defaults, or those of `--config FILE`, and the options that follow."""
+    config_file = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    config_file.add_argument("--config")
+    known, rest = config_file.parse_known_args(argv)
+    default = read_config(known.config) if known.config else None
+    config = parse(TrainConfig, "train", rest, default)
+
+    from gtjax.cli.outcome import report_outcome
+    from gtjax.datasets import load
+    from gtjax.training.loop import fit
+
+    graph = load(config.data, split=config.split)
+    return report_outcome(lambda: fit(graph, config=config))
