@@ -140,6 +140,14 @@ def test_rmat_splits_edges_over_quadrants_as_asked():
     np.testing.assert_allclose(shares, [0.4, 0.25, 0.25, 0.1], atol=0.02)
 
 
+def test_rmat_labels_are_stretches_of_the_recursion():
+    # Three quarters of a matrix: the stretches are those of the first two binary digits 00, 01, 10.
+    graph = rmat(nodes=3 * 2**12, edges=40_000, classes=3)
+    degree = [graph.by_receiver.degrees_n[graph.labels_n == each].mean() for each in range(3)]
+    assert degree[0] > 2 * degree[1]
+    assert degree[0] > 2 * degree[2]
+
+
 @BY_NAME
 def test_the_smallest_graphs_work(name):
     none = {"synthetic-citation": {"mean_degree": 0.0}, "grid": {}}.get(name, {"edges": 0})

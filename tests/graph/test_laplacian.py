@@ -63,7 +63,7 @@ def test_largest_entry_is_positive_and_result_is_the_same_again(graph):
 
 @pytest.mark.usefixtures("few_dense_nodes")
 def test_the_road_of_large_graphs_agrees_with_dense_on_blocks():
-    graph = synthetic_citation(nodes=1500, features=1)
+    graph = synthetic_citation(nodes=900, features=1)
     encoding = laplacian(graph, 7)  # eight blocks, seven ways to tell them apart, then a gap
     values, vectors = np.linalg.eigh(dense_laplacian(graph))
     first = int(np.flatnonzero(values > 1e-9)[0])
@@ -116,7 +116,7 @@ def test_a_grid_gets_coordinates():
 @pytest.mark.parametrize(
     "graph",
     [
-        rmat(nodes=3000, edges=9000, features=1),
+        rmat(nodes=1200, edges=3600, features=1),
         make_graph(np.arange(0, 800, 2), np.arange(1, 800, 2), 801),  # disjoint pairs
         make_graph(np.zeros(500), np.arange(1, 501), 501),  # a star: one eigenvalue 500 times
         make_graph(*np.triu_indices(150, 1), 150),  # everything with everything

@@ -88,7 +88,6 @@ def _add_inner_products(matrix: sp.csr_array, latest: np.ndarray, result_nk: np.
             following = matrix @ latest
             result_nk[:, step - 1] += np.einsum("nc,nc->n", latest, following)
             latest = following
-            del following  # or three iterates are alive in the next product
         else:  # k = 2j: rows of S^j R times themselves
             result_nk[:, step - 1] += np.einsum("nc,nc->n", latest, latest)
 
