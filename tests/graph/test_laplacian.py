@@ -105,6 +105,16 @@ def test_components_are_not_what_the_columns_tell():
 
 
 @pytest.mark.usefixtures("few_dense_nodes")
+def test_many_nodes_that_only_loop_leave_the_rest_alone():
+    loops = np.arange(3, 503)
+    graph = make_graph([0, 1, 2, *loops], [1, 2, 0, *loops], 503)
+    encoding = laplacian(graph, 5)
+    np.testing.assert_allclose(eigenvalues(graph, encoding[:, :2]), [1.5, 1.5], atol=1e-5)
+    assert not encoding[3:].any()
+    assert not encoding[:, 2:].any()
+
+
+@pytest.mark.usefixtures("few_dense_nodes")
 def test_a_grid_gets_coordinates():
     encoding = laplacian(grid(rows=20, columns=60, features=1), 1)[:, 0].reshape(20, 60)
     steps = np.diff(encoding.mean(axis=0)[1:-1])  # the border has fewer neighbours
