@@ -1,4 +1,4 @@
-"""`gtjax doctor`: versions, devices, and what does not fit together, with the command that fixes it."""
+"""`gtjax doctor`: versions, devices and what does not fit together, with what fixes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gtjax COMMAND ...`: finds the command, and turns a user's mistake into one line and exit code 2."""
+"""`gtjax COMMAND ...`: finds the command; a mistake of the user is one line and exit code 2."""
 
 from __future__ import annotations
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from gtjax.graph import Graph
 from pallas_kernels.segment_attention import Dropout, Edges, build_edges, segment_attention
 
 
 class Layout(NamedTuple):
-    """The graph's edges on the device, sorted by receiver, and their features."""
+    """The graph's edges, sorted by receiver, and their features."""
 
     edges: Edges
-    edge_x_ef: jax.Array | None
+    edge_x_ef: Any
 
 
 def layout(graph: Graph) -> Layout:
-    """Sort the edges by receiver and put them on the device (host side)."""
+    """Sort the edges by receiver (host side, numpy)."""
     rows = graph.by_receiver
     edges = build_edges(
         rows.neighbours_e,
@@ -28,8 +27,8 @@ def layout(graph: Graph) -> Layout:
         num_receivers=graph.num_nodes,
         edge_ids_e=rows.edge_ids_e,
     )
-    edge_x_ef = graph.edge_x_ef
-    return Layout(edges, None if edge_x_ef is None else jnp.asarray(edge_x_ef[rows.edge_ids_e]))
+    edge_x_ef = None if graph.edge_x_ef is None else graph.edge_x_ef[rows.edge_ids_e]
+    return Layout(edges, edge_x_ef)
 
 
 def attend(

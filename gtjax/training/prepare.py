@@ -43,7 +43,7 @@ def make_batch(
     positional_np = None
     if model.positional != "none":
         positional_np = encode(graph, model.positional, model.positional_size, progress=progress)
-    layout = single.layout(edges)
+    layout = jax.device_put(single.layout(edges))
     inputs = Inputs(
         x_nf=jnp.asarray(scale_features(graph.x_nf, prepare.features)),
         positional_np=None if positional_np is None else jnp.asarray(positional_np),

@@ -1,4 +1,4 @@
-"""The folder of a run: resolved config, metrics as they come, the result, all written atomically."""
+"""The folder of a run: resolved config, metrics as they come, the result; written atomically."""
 
 from __future__ import annotations
 

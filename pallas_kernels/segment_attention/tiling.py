@@ -18,7 +18,7 @@ import numpy as np
 
 WIDTHS = (4, 8, 16, 32, 64)
 # Slots worked on at a time: bounds the temporary memory, and keeps it within the cache of a core.
-CHUNK_SLOTS = 4096
+CHUNK_SLOTS = 8192
 # Results of a hub's tiles merged at a time. Small, since most hubs have only a few.
 MERGE_FAN = 4
 
@@ -28,9 +28,9 @@ MERGE_FAN = 4
 class Tiles:
     """Tiles of one width, in chunks of equal size. Column -1 is padding."""
 
-    rows_ct: jax.Array  # the row that each tile belongs to
-    starts_ct: jax.Array  # position of its first edge
-    columns_ctw: jax.Array  # the other end of each edge
+    rows_ct: Any  # int32: the row that each tile belongs to
+    starts_ct: Any  # int32: position of its first edge
+    columns_ctw: Any  # int32: the other end of each edge
 
     @property
     def num_tiles(self) -> int:
@@ -48,8 +48,8 @@ class Tiling:
     """
 
     tiles: tuple[Tiles, ...]
-    merges: tuple[jax.Array, ...]  # int32 [results, fan], -1 is padding
-    result_r: jax.Array
+    merges: tuple[Any, ...]  # int32 [results, fan], -1 is padding
+    result_r: Any  # int32
 
     @property
     def num_rows(self) -> int:
@@ -90,15 +90,13 @@ def tile_rows(rows_e: np.ndarray, columns_e: np.ndarray, num_rows: int) -> Tilin
         hubs = hubs.still_in_pieces()
         count += len(merges[-1])
     result_r[result_r < 0] = count
-    return Tiling(
-        tuple(tiles), tuple(jnp.asarray(m) for m in merges), jnp.asarray(result_r.astype(np.int32))
-    )
+    return Tiling(tuple(tiles), tuple(merges), result_r.astype(np.int32))
 
 
 def _useful_widths(degrees_r: np.ndarray) -> list[int]:
     """The widths that save more slots than a chunk or two; every other one only costs compiling."""
     widths = [WIDTHS[-1]]
-    spare = max(2 * CHUNK_SLOTS, 0.02 * degrees_r.sum())
+    spare = max(8192, 0.02 * degrees_r.sum())
     for width in reversed(WIDTHS[:-1]):
         shorter = ((degrees_r > 0) & (degrees_r <= width)).sum()
         if shorter * (widths[0] - width) > spare:
@@ -111,8 +109,8 @@ def slots_of_edges(tiling: Tiling, num_edges: int) -> np.ndarray:
     slot_e = np.zeros(num_edges, np.int32)
     base = 0
     for tiles in tiling.tiles:
-        columns_tw = np.asarray(tiles.columns_ctw).reshape(tiles.num_tiles, -1)
-        position_tw = np.asarray(tiles.starts_ct).reshape(-1, 1) + np.arange(columns_tw.shape[1])
+        columns_tw = tiles.columns_ctw.reshape(tiles.num_tiles, -1)
+        position_tw = tiles.starts_ct.reshape(-1, 1) + np.arange(columns_tw.shape[1])
         slot_tw = base + np.arange(columns_tw.size).reshape(columns_tw.shape)
         inside_tw = columns_tw >= 0
         slot_e[position_tw[inside_tw]] = slot_tw[inside_tw]
@@ -171,10 +169,10 @@ def _chunked(
     inside_tw = position_tw < ends_t[:, None]
     columns_tw = np.where(inside_tw, columns_e[np.minimum(position_tw, len(columns_e) - 1)], -1)
 
-    def in_chunks(array: np.ndarray, fill: int) -> jax.Array:
+    def in_chunks(array: np.ndarray, fill: int) -> np.ndarray:
         padding = np.full((chunks * per_chunk - len(array), *array.shape[1:]), fill)
         whole = np.concatenate([array, padding]).astype(np.int32)
-        return jnp.asarray(whole.reshape(chunks, per_chunk, *array.shape[1:]))
+        return whole.reshape(chunks, per_chunk, *array.shape[1:])
 
     return Tiles(in_chunks(rows_t, 0), in_chunks(starts_t, 0), in_chunks(columns_tw, -1))
 

@@ -8,7 +8,7 @@ give the same result (Rabe and Staats 2021, Dao et al. 2022).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,16 +40,17 @@ class Dropout(NamedTuple):
 class Edges:
     """Edges sorted by receiver, with what the back ends need to walk them in either direction.
 
+    `build_edges` gives them as numpy arrays on the host; where they go is the caller's choice.
     Position e of `edge_ids_e` and of a bias is the e-th edge in receiver order. An edge's id is
     its number in the whole graph: dropout depends on it, so that however the edges are split over
     devices the same ones are dropped.
     """
 
-    edge_ids_e: jax.Array  # uint32
+    edge_ids_e: Any  # uint32
     by_receiver: Tiling  # rows are receivers, columns are senders
     by_sender: Tiling  # rows are senders, columns are receivers
-    sender_order_e: jax.Array  # int32: position, in receiver order, of the e-th edge by sender
-    slot_e: jax.Array  # int32: the slot of `by_receiver` that holds the edge
+    sender_order_e: Any  # int32: position, in receiver order, of the e-th edge by sender
+    slot_e: Any  # int32: the slot of `by_receiver` that holds the edge
 
     @property
     def num_edges(self) -> int:
@@ -83,11 +84,11 @@ def build_edges(
     ids_e = np.arange(count) if edge_ids_e is None else edge_ids_e
     by_receiver = tile_rows(receivers_e, senders_e, num_receivers)
     return Edges(
-        edge_ids_e=jnp.asarray(ids_e.astype(np.uint32)),
+        edge_ids_e=ids_e.astype(np.uint32),
         by_receiver=by_receiver,
         by_sender=tile_rows(senders_e[order_e], receivers_e[order_e], num_senders),
-        sender_order_e=jnp.asarray(order_e),
-        slot_e=jnp.asarray(slots_of_edges(by_receiver, count)),
+        sender_order_e=order_e,
+        slot_e=slots_of_edges(by_receiver, count),
     )
 
 

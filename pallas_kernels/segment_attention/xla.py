@@ -2,8 +2,8 @@
 
 Works on dense tiles of rows (`tiling.py`), a bounded chunk at a time: temporary memory is that of
 one result per tile, which is per node and per 64 edges of a hub. Nothing is scattered, and results
-are the same from run to run. The backward pass recomputes the softmax from `lse`; dK and dV are gathered
-over the edges sorted by sender.
+are the same from run to run. The backward pass recomputes the softmax from `lse`; dK and dV are
+gathered over the edges sorted by sender.
 """
 
 from __future__ import annotations
@@ -155,11 +155,11 @@ def _slots(starts_t: jax.Array, columns_tw: jax.Array) -> tuple[jax.Array, jax.A
     return real_tw1, jnp.maximum(columns_tw, 0), positions_tw
 
 
-def _at(array_e: jax.Array, positions: jax.Array) -> jax.Array:
+def _at(array_e: Any, positions: jax.Array) -> jax.Array:
     """Look up edges; positions past the last edge belong to padding and read as 0."""
     if not array_e.shape[0]:
         return jnp.zeros((*positions.shape, *array_e.shape[1:]), array_e.dtype)
-    return array_e.at[positions].get(mode="fill", fill_value=0)
+    return jnp.asarray(array_e).at[positions].get(mode="fill", fill_value=0)
 
 
 def _dot(subscripts: str, a: jax.Array, b: jax.Array) -> jax.Array:

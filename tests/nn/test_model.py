@@ -1,0 +1,206 @@
+"""The model: its gradients, its branches, and what may not leak or depend on storage."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gtjax.graph import Graph
+from gtjax.nn import GraphTransformer, Inputs, ModelConfig, hide_labels, show_labels
+from gtjax.nn.noise import Noise
+from gtjax.strategies import single
+from tests.kernels.oracle import dense_attention
+
+NODES, FEATURES, CLASSES = 37, 5, 4
+
+
+def make_graph(edge_features=0, seed=0):
+    rng = np.random.default_rng(seed)
+    edge_x = rng.standard_normal((150, edge_features)) if edge_features else None
+    return Graph(
+        rng.integers(0, NODES, 150),
+        rng.integers(0, NODES - 3, 150),  # the last nodes receive nothing
+        rng.standard_normal((NODES, FEATURES)),
+        rng.integers(0, CLASSES, NODES),
+        edge_x_ef=edge_x,
+    )
+
+
+def make_model(edge_features=0, **changes):
+    config = ModelConfig(**{"hidden": 12, "heads": 3, "layers": 2, **changes})
+    return GraphTransformer(config, FEATURES, CLASSES, edge_features, rngs=nnx.Rngs(0))
+
+
+def run(model, graph, key=None, **inputs):
+    layout = single.layout(graph)
+    batch = Inputs(jnp.asarray(graph.x_nf), edge_x_ef=layout.edge_x_ef, **inputs)
+    return model(batch, partial(single.attend, layout), key=key)
+
+
+def dense_attend(graph):
+    order = graph.by_receiver.edge_ids_e
+    senders, receivers = graph.senders_e[order], graph.receivers_e[order]
+
+    def attend(q, k, v, bias, *, dropout=None):
+        assert dropout is None
+        return jnp.asarray(dense_attention(q, k, v, senders, receivers, bias)[0], jnp.float32)
+
+    return attend
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms", "batch", "none"])
+@pytest.mark.parametrize("branches", [{}, {"global_attention": True}, {"feed_forward": 0.0}])
+def test_a_model_over_the_kernel_equals_one_over_dense_attention(norm, branches):
+    graph, model = make_graph(edge_features=2), make_model(2, norm=norm, **branches)
+    layout = single.layout(graph)
+    inputs = Inputs(jnp.asarray(graph.x_nf), edge_x_ef=layout.edge_x_ef)
+    got = model(inputs, partial(single.attend, layout)).logits_nc
+    want = model(inputs, dense_attend(graph)).logits_nc
+    np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+def test_every_parameter_gets_a_gradient_that_finite_differences_confirm():
+    graph = make_graph(edge_features=2)
+    model = make_model(2, global_attention=True, label_input=True, positional="random_walk")
+    shown = jnp.asarray(np.where(np.arange(NODES) % 2, graph.labels_n, -1))
+    positional = jnp.asarray(np.random.default_rng(3).standard_normal((NODES, 16)), jnp.float32)
+    graphdef, params = nnx.split(model, nnx.Param)
+    leaves, shape = jax.tree.flatten(params)
+
+    def loss(leaves):
+        merged = nnx.merge(graphdef, jax.tree.unflatten(shape, leaves))
+        out = run(merged, graph, shown_labels_n=shown, positional_np=positional)
+        return jnp.square(out.logits_nc).mean()
+
+    grads = jax.jit(jax.grad(loss))(leaves)
+    assert all(np.abs(g).max() > 0 for g in grads)
+    rng = np.random.default_rng(5)
+    direction = [jnp.asarray(rng.standard_normal(g.shape), jnp.float32) for g in grads]
+    step = 1e-3
+    value = jax.jit(loss)
+    up = value([a + step * d for a, d in zip(leaves, direction, strict=True)])
+    down = value([a - step * d for a, d in zip(leaves, direction, strict=True)])
+    slope = sum(float((g * d).sum()) for g, d in zip(grads, direction, strict=True))
+    assert (up - down) / (2 * step) == pytest.approx(slope, rel=2e-2)
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_padding_nodes_change_nothing(norm):
+    graph, model = make_graph(), make_model(norm=norm, global_attention=True)
+    x = np.concatenate([graph.x_nf, np.full((6, FEATURES), 1e3, np.float32)])
+    labels = np.concatenate([graph.labels_n, np.full(6, -1)])
+    padded = Graph(graph.senders_e, graph.receivers_e, x, labels)
+    valid = jnp.arange(NODES + 6) < NODES
+    got = run(model, padded, valid_n=valid).logits_nc[:NODES]
+    np.testing.assert_allclose(got, run(model, graph).logits_nc, atol=1e-5)
+
+
+def test_dropout_follows_the_node_and_not_its_place():
+    graph, model = make_graph(), make_model(dropout=0.4, input_dropout=0.2)
+    order = np.random.default_rng(1).permutation(NODES)
+    place = np.argsort(order)
+    moved = Graph(
+        place[graph.senders_e], place[graph.receivers_e], graph.x_nf[order], graph.labels_n[order]
+    )
+    key = jax.random.key(9)
+    here = run(model, graph, key, node_ids_n=jnp.arange(NODES)).logits_nc
+    there = run(model, moved, key, node_ids_n=jnp.asarray(order)).logits_nc
+    np.testing.assert_allclose(there, here[order], atol=1e-5)
+    assert np.abs(here - run(model, graph).logits_nc).max() > 0.01
+
+
+def test_attention_dropout_is_on_in_training_only():
+    graph, model = make_graph(), make_model(dropout=0.0, attention_dropout=0.5)
+    still = run(model, graph).logits_nc
+    assert np.abs(run(model, graph, jax.random.key(0)).logits_nc - still).max() > 0.01
+    np.testing.assert_array_equal(run(model, graph).logits_nc, still)
+
+
+@given(seed=st.integers(0, 2**31), rate=st.sampled_from([0.1, 0.5, 0.8]))
+@settings(max_examples=20, deadline=None)
+def test_dropout_keeps_mean_and_share(seed, rate):
+    dropped = Noise(jax.random.key(seed)).drop(jnp.ones((3000, 16)), rate)
+    assert dropped.mean() == pytest.approx(1.0, abs=0.06)
+    assert float((dropped == 0).mean()) == pytest.approx(rate, abs=0.02)
+    assert len(np.unique(dropped)) == 2
+
+
+@given(seed=st.integers(0, 2**32 - 1), share=st.floats(0.01, 1.0), multilabel=st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_no_label_is_both_shown_and_asked_for(seed, share, multilabel):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, (500, 3) if multilabel else 500)
+    train = rng.random(500) < 0.6
+    shown, asked = hide_labels(
+        jnp.arange(500), jnp.asarray(labels), jnp.asarray(train), share, jnp.uint32(seed)
+    )
+    visible = np.asarray(shown >= 0).reshape(500, -1).any(axis=1)
+    assert not (visible & asked).any()
+    np.testing.assert_array_equal(visible | np.asarray(asked), train)
+    assert abs(asked.sum() / train.sum() - share) < 0.12
+
+
+def test_a_hidden_label_does_not_reach_the_output():
+    graph, model = make_graph(), make_model(label_input=True, global_attention=True)
+    train, hidden = jnp.ones(NODES, bool), jnp.arange(NODES) == 7
+    outputs = []
+    for label in range(CLASSES):
+        labels = jnp.asarray(graph.labels_n).at[7].set(label)
+        shown = show_labels(labels, train, hidden)
+        outputs.append(run(model, graph, shown_labels_n=shown).logits_nc)
+    for other in outputs[1:]:
+        np.testing.assert_array_equal(outputs[0], other)
+
+
+def test_bfloat16_keeps_parameters_and_sums_in_float32():
+    graph = make_graph()
+    exact, model = make_model(), make_model(dtype="bfloat16")
+    params = jax.tree.leaves(nnx.state(model, nnx.Param))
+    assert all(p.dtype == jnp.float32 for p in params)
+    logits = run(model, graph).logits_nc
+    assert logits.dtype == jnp.float32
+    difference = np.abs(logits - run(exact, graph).logits_nc).max()
+    assert 0 < difference < 0.05
+
+
+def test_multilabel_embedding_sums_yes_and_no():
+    model = make_model(label_input=True)
+    assert model.labels is not None
+    vectors = model.labels.vectors[...]
+    shown = jnp.array([[1, 0, -1, -1], [-1, -1, -1, -1]])
+    got = model.labels(shown)
+    np.testing.assert_allclose(got[0], vectors[0] - vectors[1], atol=1e-6)
+    assert not got[1].any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"hidden": 10, "heads": 3}, "heads divides model.hidden"),
+        ({"layers": 0}, "layers is at least 1"),
+        ({"dropout": 1.0}, r"dropout is in \[0, 1\)"),
+        ({"feed_forward": -1.0}, "not negative"),
+    ],
+)
+def test_impossible_shapes_are_refused(changes, rule):
+    with pytest.raises(ValueError, match=rule):
+        ModelConfig(**changes)
+
+
+@pytest.mark.parametrize("changes", [{"label_input": True}, {"positional": "laplacian"}])
+def test_missing_inputs_are_named(changes):
+    with pytest.raises(ValueError, match="none were given"):
+        run(make_model(**changes), make_graph())
+
+
+def test_a_graph_without_features_still_runs():
+    bare = Graph([0, 1], [1, 0], np.zeros((3, 0)), np.zeros(3, int))
+    model = GraphTransformer(ModelConfig(hidden=8, heads=2), 0, 2, rngs=nnx.Rngs(0))
+    assert np.isfinite(run(model, bare).logits_nc).all()
