@@ -19,7 +19,7 @@ from typing import IO
 
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.parsing import parsing
-from gtjax.graph import GraphFormatError
+from gtjax.graph import GraphFormatError, UserError
 
 _CHUNK_BYTES = 1 << 20
 _RULE = "a readable zip or tar archive"
@@ -27,7 +27,7 @@ _RULE = "a readable zip or tar archive"
 
 @dataclass(frozen=True)
 class _Member:
-    """One entry of either kind of archive; `opened` is None for a folder."""
+    """One entry of either kind of archive; `key` is what opens it there."""
 
     name: str
     declared_bytes: int
@@ -69,7 +69,15 @@ def _extract_into(archive: Path, folder: Path, limits: Limits) -> None:
                 while data := source.read(_CHUNK_BYTES):
                     written += len(data)
                     _check_size(written, limits)
-                    file.write(data)
+                    _write(file, data)
+
+
+def _write(file: IO[bytes], data: bytes) -> None:
+    try:
+        file.write(data)
+    except OSError as error:  # a full disk says nothing about the archive
+        advice = "Free some space, or set GTJAX_CACHE_DIR to another disk."
+        raise UserError(f"cannot write {file.name}: {error}. {advice}") from error
 
 
 def _target(name: str, folder: Path) -> Path:

@@ -17,6 +17,6 @@ def number_classes(column: pa.ChunkedArray) -> np.ndarray:
     codes_n, names = text_codes(column)
     used = sorted(name for name in names.to_pylist() if name.strip())
     number = {name: i for i, name in enumerate(used)}
-    # The last place is for code -1, which stands for an empty field.
+    # The last place is for code -1, which stands for null.
     class_of_code = np.array([*(number.get(name, -1) for name in names.to_pylist()), -1], np.int32)
     return class_of_code[codes_n]

@@ -98,9 +98,9 @@ def _read_edges(
             raise GraphFormatError(names[end], "ids are integers or strings, never empty", found)
     others = [i for i in range(table.num_columns) if i not in ends]
     numeric = [i for i in others if is_number(table.column(i).type)]
-    ignored = [table.column_names[i] for i in others if i not in numeric]
+    ignored = [names[i] for i in others if not is_number(table.column(i).type)]
     if ignored:
-        _log.info("%s: ignored columns that are not numbers: %s", path.name, ", ".join(ignored))
+        _log.info("%s: ignored columns that are not numbers: %s", path.name, ", ".join(ignored[:9]))
     edge_x_ef = None
     if numeric:
         limits.check_bytes("columns", 4 * table.num_rows * len(numeric))

@@ -24,7 +24,7 @@ from gtjax.datasets.class_names import number_classes
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.reader import ReadOptions
 from gtjax.datasets.splits import few_per_class_split
-from gtjax.datasets.tables import first_line, read_csv, to_float32
+from gtjax.datasets.tables import checked_width, first_line, read_csv, to_float32
 from gtjax.graph import Graph, GraphFormatError
 from gtjax.graph.errors import in_file
 
@@ -67,7 +67,7 @@ def _read_content(path: Path, limits: Limits) -> tuple[dict[str, int], np.ndarra
     """Number of every id, features and labels."""
     import pyarrow as pa
 
-    width = first_line(path, limits).count("\t") + 1
+    width = checked_width(first_line(path, limits)[1].count("\t") + 1)
     if width < 2:
         raise GraphFormatError("columns", "tab-separated id, features and label", f"{width} column")
     names = [f"f{column}" for column in range(width)]
@@ -77,7 +77,7 @@ def _read_content(path: Path, limits: Limits) -> tuple[dict[str, int], np.ndarra
     limits.check_bytes("columns", 4 * table.num_rows * (width - 2))
     ids: dict[str, int] = {}
     for row, name in enumerate(table.column(0).to_pylist()):
-        if name is None or ids.setdefault(name, row) != row:
+        if not name or ids.setdefault(name, row) != row:
             raise GraphFormatError("id", "ids are present and distinct", f"{name} in row {row}")
     x_nf = np.empty((len(ids), width - 2), np.float32)
     for column in range(width - 2):

@@ -42,6 +42,8 @@ def load(
     options = ReadOptions(split, seed, limits or Limits())
     name = _name_in(name_or_path)
     if name in CATALOGUE:
+        if name != name_or_path:
+            raise UserError(f"{name} is downloaded and takes no options: {name_or_path!r}.")
         return _read(fetch(CATALOGUE[name], options.limits, cache_dir), options)
     if name is not None and name in generators():
         return generate(str(name_or_path), seed)
@@ -75,6 +77,8 @@ def _existing(name_or_path: str | Path) -> Path:
     except (OSError, RuntimeError) as error:  # too long a name, an unknown home folder
         raise UserError(f"{str(path)!r} is not a usable path: {error}.") from error
     if exists:
+        if not (path.is_file() or path.is_dir()):  # reading a pipe or a device may never end
+            raise UserError(f"{path} is neither a file nor a folder.")
         if not os.access(path, os.R_OK):
             raise UserError(f"{path} may not be read: change its permissions.")
         return path

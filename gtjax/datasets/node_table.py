@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ class NodeTable:
 
         ids = self.ids
         if is_text(ends.type):
-            codes_e, distinct = text_codes(ends)
+            codes_e, distinct = _text_ids(ends, field)
         else:
             codes_e, distinct = None, _combined(ends)
         if distinct.type != ids.type:  # one table says 7, the other "7"
@@ -83,9 +84,9 @@ def read_node_table(path: Path, limits: Limits) -> NodeTable:
 
     table = read_table(path, limits)
     names = [name.strip().casefold() for name in table.column_names]
-    repeated = [name for name in names if names.count(name) > 1]
-    if repeated:
-        raise GraphFormatError("columns", "column names are distinct", repeated[0])
+    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    if times > 1:
+        raise GraphFormatError("columns", "column names are distinct", name)
     columns = dict(zip(names, table.columns, strict=True))
     ids = pa.array(np.arange(table.num_rows), pa.int64())
     if "id" in columns:
@@ -99,7 +100,7 @@ def read_node_table(path: Path, limits: Limits) -> NodeTable:
     numeric = [column for column in columns.values() if is_number(column.type)]
     ignored = [name for name, column in columns.items() if not is_number(column.type)]
     if ignored:
-        _log.info("%s: ignored columns that are not numbers: %s", path.name, ", ".join(ignored))
+        _log.info("%s: ignored columns that are not numbers: %s", path.name, ", ".join(ignored[:9]))
     limits.check_bytes("columns", 4 * table.num_rows * len(numeric))
     x_nf = np.zeros((table.num_rows, len(numeric)), np.float32)
     for i, column in enumerate(numeric):
@@ -117,7 +118,7 @@ def _checked_ids(column: pa.ChunkedArray) -> pa.Array:
         found = f"{column.type}, {column.null_count} empty"
         raise GraphFormatError("id", "ids are integers or strings, never empty", found)
     if is_text(column.type):
-        codes_n, distinct = text_codes(column)
+        codes_n, distinct = _text_ids(column, "id")
         ids = distinct.take(pa.array(codes_n))
     else:
         ids = _combined(column)
@@ -181,4 +182,14 @@ def _combined(column: pa.ChunkedArray) -> pa.Array:
 def _distinct_text(column: pa.ChunkedArray) -> pa.Array:
     import pyarrow as pa
 
-    return text_codes(column)[1] if is_text(column.type) else _combined(column).cast(pa.string())
+    if is_text(column.type):
+        return text_codes(column)[1]
+    return _combined(column).unique().cast(pa.string())
+
+
+def _text_ids(column: pa.ChunkedArray, field: str) -> tuple[np.ndarray, pa.Array]:
+    """`text_codes` of a column of ids, none of which may be an empty string."""
+    codes, distinct = text_codes(column)
+    if distinct.index("").as_py() >= 0:
+        raise GraphFormatError(field, "ids are never empty", "an empty string")
+    return codes, distinct

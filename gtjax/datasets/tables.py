@@ -32,11 +32,11 @@ def read_numbers(
     """A headerless CSV of numbers as int64 or float32 [rows, columns]; empty reals are NaN."""
     import pyarrow as pa
 
-    width = len(first_line(path, limits).split(","))
+    width = len(first_line(path, limits)[1].split(","))
     if columns is not None and width != columns:
         raise GraphFormatError("columns", f"a table of {columns} columns", width)
     arrow_type = pa.int64() if kind == "integers" else pa.float32()
-    names = [f"f{column}" for column in range(_checked_width(width))]
+    names = [f"f{column}" for column in range(checked_width(width))]
     table = read_csv(
         path, limits, names=names, types=dict.fromkeys(names, arrow_type), delimiter=","
     )
@@ -74,9 +74,9 @@ def read_csv(
                 # In a table of one column an empty line is a row without a value.
                 ignore_empty_lines=names is None or len(names) > 1,
             ),
-            csv.ConvertOptions(column_types=types, strings_can_be_null=True),
+            csv.ConvertOptions(column_types=types),
         )
-        _checked_width(len(table.column_names))  # reading the names decodes them
+        checked_width(len(table.column_names))  # reading the names decodes them
     return table
 
 
@@ -93,7 +93,7 @@ def read_parquet(path: Path, limits: Limits) -> pa.Table:
     with parsing("table", _TABLE_RULE, *_arrow_errors()):
         with parquet.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
-        _checked_width(len(schema))
+        checked_width(len(schema))
         if len(set(schema.names)) != len(schema):
             raise GraphFormatError("columns", "column names are distinct", schema.names)
         limits.check_bytes("rows", 8 * rows * len(schema))
@@ -117,16 +117,22 @@ def open_capped(path: Path, limits: Limits) -> AbstractContextManager[io.RawIOBa
     return _CappedStream(gzip.open(path) if is_gzip(path) else path.open("rb"), limits)
 
 
-def first_line(path: Path, limits: Limits, skip_lines: int = 0) -> str:
-    """The first line after `skip_lines`, without its end; a file has to have one."""
+def first_line(path: Path, limits: Limits, comments: tuple[bytes, ...] = ()) -> tuple[int, str]:
+    """How many lines at the start are comments, and the line after them without its end."""
     with parsing("table", _TABLE_RULE), open_capped(path, limits) as stream:
-        reader = io.BufferedReader(stream)
-        for _ in range(skip_lines):
-            reader.readline(_MAX_LINE_BYTES)
-        line = reader.readline(_MAX_LINE_BYTES)
+        reader, skipped = io.BufferedReader(stream), 0
+        while (line := reader.readline(_MAX_LINE_BYTES)).startswith(comments):
+            skipped += 1
         if not line:
             raise GraphFormatError("table", "a table has at least one row", "an empty file")
-        return line.decode("utf-8-sig").rstrip("\r\n")
+        return skipped, line.decode("utf-8-sig").rstrip("\r\n")
+
+
+def checked_width(width: int) -> int:
+    """A number of columns, if it is not absurd: each costs memory before any row is read."""
+    if width > _MAX_COLUMNS:
+        raise GraphFormatError("columns", f"at most {_MAX_COLUMNS} columns", width)
+    return width
 
 
 def is_gzip(path: Path) -> bool:
@@ -155,7 +161,7 @@ def is_text(arrow_type: Any) -> bool:
 
 
 def text_codes(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
-    """A text column as numbers into its distinct values, -1 where empty, and those values."""
+    """A text column as numbers into its distinct values, -1 where null, and those values."""
     import pyarrow as pa
 
     if not pa.types.is_dictionary(column.type):
@@ -176,12 +182,6 @@ def to_float32(column: pa.ChunkedArray) -> np.ndarray:
     values = column.to_numpy()
     with np.errstate(over="ignore"):  # an overflow is reported as not finite by Graph
         return values.astype(np.float32)
-
-
-def _checked_width(width: int) -> int:
-    if width > _MAX_COLUMNS:
-        raise GraphFormatError("columns", f"at most {_MAX_COLUMNS} columns", width)
-    return width
 
 
 def _arrow_errors() -> tuple[type[Exception], ...]:

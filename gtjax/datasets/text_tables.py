@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gtjax.datasets.limits import Limits
-from gtjax.datasets.parsing import parsing
-from gtjax.datasets.tables import first_line, open_capped, read_csv, read_parquet
+from gtjax.datasets.tables import checked_width, first_line, read_csv, read_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,28 +16,17 @@ _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".edges")
 TABLE_SUFFIXES = (".parquet", *_TEXT_SUFFIXES, *(f"{suffix}.gz" for suffix in _TEXT_SUFFIXES))
 _SEPARATORS = "\t,; "
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
-_MAX_COMMENT_LINES = 10_000
 
 
 def read_table(path: Path, limits: Limits) -> pa.Table:
     """The table in `path`; columns of text without a header are named f0, f1 and so on."""
     if path.suffix.lower() == ".parquet":
         return read_parquet(path, limits)
-    skip_lines = _comment_lines(path, limits)
-    line = first_line(path, limits, skip_lines)
+    skip_lines, line = first_line(path, limits, comments=(b"#", b"%"))
     separator = max(_SEPARATORS, key=line.count) if "\t" not in line else "\t"
     fields = line.split(separator)
+    checked_width(len(fields))
     names = None
     if all(_NUMBER.fullmatch(field) for field in fields):
         names = [f"f{column}" for column in range(len(fields))]
     return read_csv(path, limits, delimiter=separator, names=names, skip_lines=skip_lines)
-
-
-def _comment_lines(path: Path, limits: Limits) -> int:
-    """How many lines at the start are comments."""
-    with parsing("table", "a readable table"), open_capped(path, limits) as stream:
-        lines = 0
-        while lines < _MAX_COMMENT_LINES and stream.read(1) in (b"#", b"%"):
-            stream.readline()
-            lines += 1
-        return lines

@@ -26,6 +26,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     """A folder served on 127.0.0.1, with a catalogue of two entries that point to it."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
     site = tmp_path / "site"
     site.mkdir()
     handler = functools.partial(Quiet, directory=str(site))

@@ -72,7 +72,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
     server = Server()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -91,6 +91,11 @@ def test_integers_count_upwards_and_strings_as_they_come(tmp_path):
     assert pairs(load(write(tmp_path / "m.csv", "src,dst\n1,b\n2,a\n"))) == [(0, 2), (1, 3)]
 
 
+def test_words_that_others_read_as_missing_are_ids_all_the_same(tmp_path):
+    graph = load(write(tmp_path / "e.csv", "src,dst\nNA,DE\nFR,NA\n"))
+    assert pairs(graph) == [(0, 2), (1, 0)]
+
+
 def test_ids_written_as_numbers_match_ids_written_as_text(tmp_path):
     write(tmp_path / "nodes.csv", "id,label\n7,0\nx,1\n")
     graph = load(write(tmp_path / "edges.csv", "src,dst\n7,7\n"))
@@ -130,6 +135,8 @@ def test_labels_without_a_split_get_one_by_seed(tmp_path):
         ("src,dst\n", None, "rows"),
         ("src,dst\n1,\n", None, "dst"),
         ("src,dst\n1,0.5\n", None, "dst"),
+        ("src,dst\na,b\na,\n", None, "target"),
+        ("src,dst\na,b\n", "id,y\na,1\nb,1\n,0\n", "id"),
         ("src,dst\n1,2,3\n", None, "table"),
         ("src,dst,w\n1,2,nan\n1,3,2\n", None, "edge_x_ef"),
         ("src,dst\n1,99999999999999999999\n2,3\n", None, "dst"),
@@ -190,6 +197,13 @@ def test_a_parquet_of_too_many_rows_is_refused_by_its_metadata(tmp_path):
     )
     with pytest.raises(GraphFormatError, match="1600000 bytes"):
         load(tmp_path / "e.parquet", limits=Limits(max_bytes=1_000_000))
+
+
+@pytest.mark.parametrize("field", ["1", "x"])
+def test_absurdly_many_columns_are_refused_at_the_first_line(tmp_path, field):
+    path = write(tmp_path / "e.csv", ",".join([field] * 200_000) + "\n")
+    with pytest.raises(GraphFormatError, match="at most 100000 columns; found 200000"):
+        load(path)
 
 
 def test_broken_parquet_is_refused(tmp_path):
