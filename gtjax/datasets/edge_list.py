@@ -91,16 +91,16 @@ def _read_edges(
     ends = (sources[0], targets[0]) if sources and targets else (0, 1)
     if not table.num_rows:  # a CSV of no rows has columns of no type
         return _no_ids(), _no_ids(), None
-    for end in ends:
+    for field, end in zip(("source", "target"), ends, strict=True):
         column = table.column(end)
         if column.null_count or not (is_text(column.type) or _is_integer(column.type)):
             found = f"{column.type}, {column.null_count} empty"
-            raise GraphFormatError(names[end], "ids are integers or strings, never empty", found)
+            raise GraphFormatError(field, "ids are integers or strings, never empty", found)
     others = [i for i in range(table.num_columns) if i not in ends]
     numeric = [i for i in others if is_number(table.column(i).type)]
     ignored = [names[i] for i in others if not is_number(table.column(i).type)]
     if ignored:
-        _log.info("%s: ignored columns that are not numbers: %s", path.name, ", ".join(ignored[:9]))
+        _log.info("%s: ignored columns that are not numbers: %s", path.name, ignored[:9])
     edge_x_ef = None
     if numeric:
         limits.check_bytes("columns", 4 * table.num_rows * len(numeric))

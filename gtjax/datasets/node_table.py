@@ -100,7 +100,7 @@ def read_node_table(path: Path, limits: Limits) -> NodeTable:
     numeric = [column for column in columns.values() if is_number(column.type)]
     ignored = [name for name, column in columns.items() if not is_number(column.type)]
     if ignored:
-        _log.info("%s: ignored columns that are not numbers: %s", path.name, ", ".join(ignored[:9]))
+        _log.info("%s: ignored columns that are not numbers: %s", path.name, ignored[:9])
     limits.check_bytes("columns", 4 * table.num_rows * len(numeric))
     x_nf = np.zeros((table.num_rows, len(numeric)), np.float32)
     for i, column in enumerate(numeric):

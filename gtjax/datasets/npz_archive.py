@@ -88,7 +88,7 @@ class NpzArchive:
         for info in infos:
             key = info.filename.removesuffix(".npy")
             if key in members:
-                raise GraphFormatError(key, "each array is stored once", "a duplicate member")
+                raise GraphFormatError("archive", "each array is stored once", f"{key} twice")
             members[key] = info
         return members
 

@@ -6,12 +6,13 @@ import io
 import stat
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 
-from gtjax.datasets import Limits
+from gtjax.datasets import Limits, archives
 from gtjax.datasets.archives import extract
-from gtjax.graph import GraphFormatError
+from gtjax.graph import GraphFormatError, UserError
 
 LIMITS = Limits(max_download_bytes=1_000_000, max_members=10)
 OUTSIDE = ["../evil", "a/../../evil", "/tmp/evil", "..", "C:\\evil", "a\\..\\..\\evil", "c:evil"]
@@ -79,6 +80,44 @@ def test_bombs_and_crowds_are_refused(tmp_path, make):
     halves = [(f"half{i}", bytes(600_000)) for i in range(2)]
     assert_refused(make(tmp_path / "a", halves), "at most 1000000 bytes")
     assert_refused(make(tmp_path / "a", [(str(i), b"") for i in range(11)]), "at most 10")
+
+
+def test_a_declared_size_is_refused_before_anything_is_unpacked(tmp_path):
+    archive = zip_of(tmp_path / "a", [("small", b"x")])
+    data = bytearray(archive.read_bytes())
+    at = data.index(b"PK\x01\x02") + 24
+    data[at : at + 4] = (2**31).to_bytes(4, "little")
+    archive.write_bytes(data)
+    assert_refused(archive, "at most 1000000 bytes")
+
+
+def test_what_is_unpacked_counts_whatever_was_declared(tmp_path, monkeypatch):
+    make_member = archives._Member
+
+    def declare_nothing(name, declared_bytes, is_folder, key):
+        return make_member(name, 0, is_folder, key)
+
+    monkeypatch.setattr(archives, "_Member", declare_nothing)
+    assert_refused(zip_of(tmp_path / "a", [("big", bytes(2_000_000))]), "at most 1000000 bytes")
+
+
+def test_a_full_disk_is_not_blamed_on_the_archive(tmp_path, monkeypatch):
+    class FullDisk(io.BytesIO):
+        name = "disk"
+
+        def write(self, data):
+            raise OSError(28, "No space left on device")
+
+    archive = zip_of(tmp_path / "a", [("x", b"data")])
+    real_open = Path.open
+
+    def open_full(self, mode="r", *args, **kwargs):
+        return FullDisk() if mode == "xb" else real_open(self, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", open_full)
+    with pytest.raises(UserError, match="Free some space") as caught:
+        extract(archive, tmp_path / "out", LIMITS)
+    assert not isinstance(caught.value, GraphFormatError)
 
 
 def test_a_zip_that_declares_too_little_is_caught(tmp_path):

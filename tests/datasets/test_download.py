@@ -7,10 +7,12 @@ import http.server
 import logging
 import re
 import threading
+import urllib.request
 
 import pytest
 
 from gtjax.datasets import Limits, download_progress
+from gtjax.datasets import download as download_module
 from gtjax.datasets.download import download, verify
 from gtjax.graph import UserError
 
@@ -27,6 +29,9 @@ class Server(http.server.ThreadingHTTPServer):
         self.content, self.etag, self.plan = CONTENT, '"one"', []
         self.honours_ranges, self.requests = True, []
         super().__init__(("127.0.0.1", 0), Handler)
+
+    def handle_error(self, request, client_address):
+        """Say nothing of clients that hang up in the middle: some tests do."""
 
     @property
     def url(self) -> str:
@@ -236,6 +241,16 @@ def test_redirects_stay_within_http(get, server, target):
     server.plan = [f"redirect {target}"]
     with pytest.raises(UserError):
         get(attempts=1)
+
+
+def test_https_is_not_left_for_http():
+    request = urllib.request.Request("https://example.org/a")
+    follow = download_module._SafeRedirects().redirect_request
+    with pytest.raises(UserError, match="not as safe"):
+        follow(request, None, 302, "Found", {}, "http://example.org/b")
+    allowed = follow(request, None, 302, "Found", {}, "https://example.org/b")
+    assert allowed is not None
+    assert allowed.full_url == "https://example.org/b"
 
 
 def test_redirects_within_http_are_followed(get, server):

@@ -49,7 +49,7 @@ def test_parquet_gives_the_same_graph_as_csv(tmp_path):
 def test_columns_of_text_that_nobody_asked_for_are_logged(tmp_path, caplog):
     with caplog.at_level(logging.INFO, "gtjax"):
         load(write_edge_list(tmp_path))
-    assert "ignored columns that are not numbers: comment" in caplog.text
+    assert "ignored columns that are not numbers: ['comment']" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ def test_labels_without_a_split_get_one_by_seed(tmp_path):
         ("", None, "table"),
         ("src\n1\n", None, "columns"),
         ("src,dst\n", None, "rows"),
-        ("src,dst\n1,\n", None, "dst"),
-        ("src,dst\n1,0.5\n", None, "dst"),
+        ("src,dst\n1,\n", None, "target"),
+        ("src,dst\n1,0.5\n", None, "target"),
         ("src,dst\na,b\na,\n", None, "target"),
         ("src,dst\na,b\n", "id,y\na,1\nb,1\n,0\n", "id"),
         ("src,dst\n1,2,3\n", None, "table"),
         ("src,dst,w\n1,2,nan\n1,3,2\n", None, "edge_x_ef"),
-        ("src,dst\n1,99999999999999999999\n2,3\n", None, "dst"),
+        ("src,dst\n1,99999999999999999999\n2,3\n", None, "target"),
         ("src,dst\n1,5\n", "id\n1\n2\n", "target"),
         ("src,dst\n1,2\n", "id\n1\n1\n2\n", "id"),
         ("src,dst\n1,2\n", "id,a\n1,2\n,3\n", "id"),
@@ -163,6 +163,13 @@ def test_a_broken_rule_names_file_and_field(tmp_path, edge_text, node_text, fiel
     assert caught.value.file is not None
     in_nodes = node_text is not None and field != "target"
     assert caught.value.file.endswith("nodes.csv" if in_nodes else "edges.csv")
+
+
+def test_a_hostile_name_of_a_column_does_not_reach_the_terminal(tmp_path):
+    with pytest.raises(GraphFormatError) as caught:
+        load(write(tmp_path / "e.csv", "\x1b[2J,,w\n1,0.5,1\n"))
+    assert "\x1b" not in str(caught.value)
+    assert caught.value.field == "target"
 
 
 def test_names_of_columns_are_text(tmp_path):

@@ -123,7 +123,7 @@ def assert_helpful(error: GraphFormatError, folder: Path, about: str) -> None:
     assert error.field, about
     assert error.rule, about
     assert str(error).startswith(error.file), about
-    assert error.value.isprintable(), about
+    assert str(error).isprintable(), about
 
 
 def assert_valid(graph: Graph, about: str) -> None:

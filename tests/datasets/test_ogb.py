@@ -139,6 +139,7 @@ def test_gzip_bombs_stop_at_the_cap(tmp_path):
     with pytest.raises(GraphFormatError, match="at most 1000000 bytes") as caught:
         load(folder, limits=Limits(max_bytes=1_000_000))
     assert caught.value.file == str(bomb)
+    assert caught.value.field == "file"  # while reading, not once the table is there
 
 
 def test_truncated_and_plain_files_are_not_gzip(tmp_path):
