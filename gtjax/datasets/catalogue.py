@@ -1,8 +1,8 @@
 """Public data sets by name, where they come from, and how they get into the cache.
 
-None of the addresses publishes a checksum, and we state none that we have not verified: `sha256`
-is empty below, and `download` records the digest of the first download and holds later ones to it.
-That protects against files that change, not against a first download that was already wrong.
+We state no checksum that we have not verified ourselves, so `sha256` is still empty below:
+`download` records the digest of the first download and holds later ones to it. That protects
+against files that change, not against a first download that was already wrong.
 """
 
 from __future__ import annotations
