@@ -166,7 +166,7 @@ def test_dropout_keeps_the_stated_share_and_differs_by_head_and_seed(seed, rate)
 
 
 def test_temporary_memory_is_a_fraction_of_one_value_per_edge_and_channel():
-    nodes, degree, heads, width = 1009, 240, 4, 16
+    nodes, degree, heads, width = 2003, 240, 4, 16
     senders = np.random.default_rng(0).integers(0, nodes, nodes * degree).astype(np.int32)
     receivers = np.repeat(np.arange(nodes, dtype=np.int32), degree)
     edges = edges_of((senders, receivers, nodes))
