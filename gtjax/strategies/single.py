@@ -6,8 +6,15 @@ from typing import Any, NamedTuple
 
 import jax
 
-from gtjax.graph import Graph
-from pallas_kernels.segment_attention import Dropout, Edges, build_edges, segment_attention
+from gtjax.graph import Graph, UserError
+from pallas_kernels.segment_attention import (
+    Dropout,
+    Edges,
+    backend_name,
+    build_edges,
+    choose_backend,
+    segment_attention,
+)
 
 
 class Layout(NamedTuple):
@@ -17,8 +24,16 @@ class Layout(NamedTuple):
     edge_x_ef: Any
 
 
-def layout(graph: Graph) -> Layout:
-    """Sort the edges by receiver (host side, numpy)."""
+def kernel_name(kernel: str) -> str:
+    """The attention back end that `kernel` stands for here; one that cannot run is an error."""
+    try:
+        return backend_name(kernel)
+    except ValueError as error:
+        raise UserError(f"--kernel: {error}") from error
+
+
+def layout(graph: Graph, kernel: str = "auto") -> Layout:
+    """Sort the edges by receiver, as the kernel needs them (host side, numpy)."""
     rows = graph.by_receiver
     edges = build_edges(
         rows.neighbours_e,
@@ -26,6 +41,7 @@ def layout(graph: Graph) -> Layout:
         num_senders=graph.num_nodes,
         num_receivers=graph.num_nodes,
         edge_ids_e=rows.edge_ids_e,
+        tiled=choose_backend(kernel).needs_tiles,
     )
     edge_x_ef = None if graph.edge_x_ef is None else graph.edge_x_ef[rows.edge_ids_e]
     return Layout(edges, edge_x_ef)

@@ -19,6 +19,7 @@ import numpy as np
 
 from gtjax.graph import Graph, UserError
 from gtjax.nn import ModelConfig
+from gtjax.strategies import single
 from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
 from gtjax.training.config import TrainConfig, to_mapping
 from gtjax.training.events import EventWriter
@@ -90,6 +91,7 @@ class _Run:
     ):
         self.graph, self.config, self.task = graph, config, task
         self.folder, self.show = folder, show
+        self.kernel = single.kernel_name(config.kernel)
         self.program = Program(config, graph, task)
         self.rows: list[dict[str, Any]] = []  # of metrics.jsonl, one per step
         self.peak_bytes = 0
@@ -141,7 +143,9 @@ class _Run:
         config = self.config
         slow = config.model.positional != "none"
         with progress("encoding positions", 1.0, show=self.show and slow) as update:
-            return make_batch(self.graph, config.prepare, config.model, progress=update)
+            return make_batch(
+                self.graph, config.prepare, config.model, config.kernel, progress=update
+            )
 
     def _train(
         self,
@@ -236,7 +240,7 @@ class _Run:
             "peak_bytes_per_device": self.peak_bytes,
             "strategy": "single",
             "mesh": {"node": 1, "feature": 1},
-            "kernel": self.config.kernel,
+            "kernel": self.kernel,
             "device": jax.devices()[0].device_kind,
             "data": {"name": self.graph.name, "fingerprint": self.graph.fingerprint},
             "config": to_mapping(self.config),

@@ -36,6 +36,7 @@ def make_batch(
     graph: Graph,
     prepare: PrepareConfig,
     model: ModelConfig,
+    kernel: str = "auto",
     progress: Callable[[float, str], None] | None = None,
 ) -> Batch:
     """Scale the features, encode positions, lay out the edges, and put all of it on the device."""
@@ -43,7 +44,7 @@ def make_batch(
     positional_np = None
     if model.positional != "none":
         positional_np = encode(graph, model.positional, model.positional_size, progress=progress)
-    layout = jax.device_put(single.layout(edges))
+    layout = jax.device_put(single.layout(edges, kernel))
     inputs = Inputs(
         x_nf=jnp.asarray(scale_features(graph.x_nf, prepare.features)),
         positional_np=None if positional_np is None else jnp.asarray(positional_np),

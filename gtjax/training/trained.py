@@ -45,7 +45,7 @@ def predict(folder: RunFolder, config: TrainConfig, graph: Graph) -> Predictions
     state = program.initial_state()
     with Checkpoints(folder.path) as checkpoints:
         snapshot = checkpoints.restore(Snapshot(state, Best.none_yet(state.params)))
-    batch = make_batch(graph, config.prepare, config.model)
+    batch = make_batch(graph, config.prepare, config.model, config.kernel)
     outputs, metrics = jax.jit(program.predict)(snapshot.best.params, batch)
     return Predictions(
         np.asarray(task.probabilities(outputs.logits_nc)),

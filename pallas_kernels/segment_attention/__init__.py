@@ -1,6 +1,11 @@
 """Multi-head attention of nodes over their in-edges: one op, several back ends."""
 
-from pallas_kernels.segment_attention.api import BACKENDS, choose_backend, segment_attention
+from pallas_kernels.segment_attention.api import (
+    BACKENDS,
+    backend_name,
+    choose_backend,
+    segment_attention,
+)
 from pallas_kernels.segment_attention.types import (
     Dropout,
     Edges,
@@ -17,6 +22,7 @@ __all__ = [
     "Dropout",
     "Edges",
     "Partial",
+    "backend_name",
     "build_edges",
     "choose_backend",
     "finish",

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pallas_kernels.segment_attention import xla
+from pallas_kernels.segment_attention import cpu, xla
 from pallas_kernels.segment_attention.types import Dropout, Edges, Partial, finish, log_sum_exp
 
 
@@ -26,25 +26,36 @@ class Backend:
     forward: Callable[..., Partial]
     backward: Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]]
     platforms: tuple[str, ...]
+    needs_tiles: bool = False
+    why_not: Callable[[], str | None] = lambda: None  # what keeps it from running here, if anything
 
 
 # In order of preference.
 BACKENDS: dict[str, Backend] = {
-    "xla": Backend(xla.forward, xla.backward, platforms=("cpu", "gpu", "tpu")),
+    "cpu": Backend(cpu.forward, cpu.backward, platforms=("cpu",), why_not=cpu.why_not),
+    "xla": Backend(xla.forward, xla.backward, platforms=("cpu", "gpu", "tpu"), needs_tiles=True),
 }
 
 
-def choose_backend(kernel: str = "auto", platform: str | None = None) -> Backend:
-    """The back end of that name, or with "auto" the first that runs on the platform."""
+def backend_name(kernel: str = "auto", platform: str | None = None) -> str:
+    """The name itself if it can run here, or with "auto" the first that can."""
     platform = platform or jax.default_backend()
     if kernel == "auto":
-        return next(b for b in BACKENDS.values() if platform in b.platforms)
+        able = (n for n, b in BACKENDS.items() if platform in b.platforms and not b.why_not())
+        return next(able)
     if kernel not in BACKENDS:
         raise ValueError(f"kernel is one of auto, {', '.join(BACKENDS)}; found {kernel!r}")
     if platform not in BACKENDS[kernel].platforms:
         runs_on = ", ".join(BACKENDS[kernel].platforms)
         raise ValueError(f"kernel {kernel!r} runs on {runs_on}; this is {platform}. Use auto.")
-    return BACKENDS[kernel]
+    if reason := BACKENDS[kernel].why_not():
+        raise ValueError(f"kernel {kernel!r} cannot run: {reason}. Use auto.")
+    return kernel
+
+
+def choose_backend(kernel: str = "auto", platform: str | None = None) -> Backend:
+    """The back end of that name, or with "auto" the first that can run on the platform."""
+    return BACKENDS[backend_name(kernel, platform)]
 
 
 def segment_attention(

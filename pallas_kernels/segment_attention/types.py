@@ -37,25 +37,37 @@ class Dropout(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Edges:
-    """Edges sorted by receiver, with what the back ends need to walk them in either direction.
+class Tilings:
+    """The edges as dense tiles, for back ends that cannot walk rows of any length."""
 
-    `build_edges` gives them as numpy arrays on the host; where they go is the caller's choice.
-    Position e of `edge_ids_e` and of a bias is the e-th edge in receiver order. An edge's id is
-    its number in the whole graph: dropout depends on it, so that however the edges are split over
-    devices the same ones are dropped.
-    """
-
-    edge_ids_e: Any  # uint32
     by_receiver: Tiling  # rows are receivers, columns are senders
     by_sender: Tiling  # rows are senders, columns are receivers
-    sender_order_e: Any  # int32: position, in receiver order, of the e-th edge by sender
     slot_e: Any  # int32: the slot of `by_receiver` that holds the edge
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Edges:
+    """Edges sorted by receiver, and the same edges sorted by sender.
+
+    `build_edges` gives them as numpy arrays on the host; where they go is the caller's choice.
+    Position e of `senders_e`, `edge_ids_e` and of a bias is the e-th edge in receiver order. An
+    edge's id is its number in the whole graph: dropout depends on it, so that however the edges
+    are split over devices the same ones are dropped.
+    """
+
+    offsets_r: Any  # int32 [receivers + 1]: receiver r has positions offsets[r]:offsets[r + 1]
+    senders_e: Any  # int32
+    edge_ids_e: Any  # uint32
+    sender_offsets_s: Any  # int32 [senders + 1], in sender order
+    receivers_by_sender_e: Any  # int32, in sender order
+    sender_order_e: Any  # int32: position, in receiver order, of the e-th edge in sender order
+    tilings: Tilings | None
 
     @property
     def num_edges(self) -> int:
         """Number of edges."""
-        return self.edge_ids_e.shape[0]
+        return self.senders_e.shape[0]
 
 
 def build_edges(
@@ -65,8 +77,12 @@ def build_edges(
     num_senders: int,
     num_receivers: int,
     edge_ids_e: np.ndarray | None = None,
+    tiled: bool = True,
 ) -> Edges:
-    """Lay out edges, which must come sorted by receiver, for the attention kernels (host side)."""
+    """Lay out edges, which must come sorted by receiver, for the attention kernels (host side).
+
+    `tiled` adds what back ends with `needs_tiles` work on.
+    """
     count = len(receivers_e)
     if len(senders_e) != count:
         raise ValueError(f"one sender for each of {count} receivers; found {len(senders_e)}")
@@ -82,14 +98,26 @@ def build_edges(
         raise ValueError(f"one device holds fewer than 2^31 edges; found {count}: use more devices")
     order_e = np.argsort(senders_e, kind="stable").astype(np.int32)
     ids_e = np.arange(count) if edge_ids_e is None else edge_ids_e
-    by_receiver = tile_rows(receivers_e, senders_e, num_receivers)
+    tilings = None
+    if tiled:
+        by_receiver = tile_rows(receivers_e, senders_e, num_receivers)
+        by_sender = tile_rows(senders_e[order_e], receivers_e[order_e], num_senders)
+        tilings = Tilings(by_receiver, by_sender, slots_of_edges(by_receiver, count))
     return Edges(
+        offsets_r=_offsets(receivers_e, num_receivers),
+        senders_e=senders_e.astype(np.int32),
         edge_ids_e=ids_e.astype(np.uint32),
-        by_receiver=by_receiver,
-        by_sender=tile_rows(senders_e[order_e], receivers_e[order_e], num_senders),
+        sender_offsets_s=_offsets(senders_e, num_senders),
+        receivers_by_sender_e=receivers_e[order_e].astype(np.int32),
         sender_order_e=order_e,
-        slot_e=slots_of_edges(by_receiver, count),
+        tilings=tilings,
     )
+
+
+def _offsets(rows_e: np.ndarray, num_rows: int) -> np.ndarray:
+    offsets = np.zeros(num_rows + 1, np.int32)
+    np.cumsum(np.bincount(rows_e, minlength=num_rows), out=offsets[1:])
+    return offsets
 
 
 def merge(a: Partial, b: Partial) -> Partial:

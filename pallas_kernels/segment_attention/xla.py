@@ -19,6 +19,7 @@ from pallas_kernels.segment_attention.types import (
     Dropout,
     Edges,
     Partial,
+    Tilings,
     keep_scale,
     merge_axis,
 )
@@ -46,8 +47,9 @@ def forward(
         values_thd = _dot("twh,twhd->thd", kept_twh, v_shd[senders_tw])
         return Partial(max_th, weights_twh.sum(axis=1), values_thd)
 
-    partials = map_tiles(edges.by_receiver, of_tile)
-    return merge_into_rows(edges.by_receiver, partials, merge_axis, Partial(NOTHING, 0.0, 0.0))  # pyright: ignore[reportArgumentType]
+    by_receiver = _tilings(edges).by_receiver
+    partials = map_tiles(by_receiver, of_tile)
+    return merge_into_rows(by_receiver, partials, merge_axis, Partial(NOTHING, 0.0, 0.0))  # pyright: ignore[reportArgumentType]
 
 
 def backward(
@@ -111,20 +113,28 @@ def backward(
         return dk_thd, _dot("twh,twhd->thd", kept_twh, dout_twhd)
 
     # The gradients of logits are as many as the edges: kept only where they are asked for.
-    dq_and_dlogits = map_tiles(edges.by_receiver, receiver_side)
-    dq_rhd = merge_into_rows(edges.by_receiver, [dq for dq, *_ in dq_and_dlogits], _sum_axis, 0.0)
-    dk_and_dv = map_tiles(edges.by_sender, sender_side)
-    dk_shd, dv_shd = merge_into_rows(edges.by_sender, dk_and_dv, _sum_axis, (0.0, 0.0))
+    tilings = _tilings(edges)
+    dq_and_dlogits = map_tiles(tilings.by_receiver, receiver_side)
+    dq_thd = [dq for dq, *_ in dq_and_dlogits]
+    dq_rhd = merge_into_rows(tilings.by_receiver, dq_thd, _sum_axis, 0.0)
+    dk_and_dv = map_tiles(tilings.by_sender, sender_side)
+    dk_shd, dv_shd = merge_into_rows(tilings.by_sender, dk_and_dv, _sum_axis, (0.0, 0.0))
     dbias_eh = None
     if bias_eh is not None:
         slots = jnp.concatenate([dlogits.reshape(-1, heads) for _, dlogits in dq_and_dlogits])
-        dbias_eh = slots[edges.slot_e].astype(bias_eh.dtype)
+        dbias_eh = slots[tilings.slot_e].astype(bias_eh.dtype)
     return (
         dq_rhd.astype(q_rhd.dtype),
         dk_shd.astype(k_shd.dtype),
         dv_shd.astype(v_shd.dtype),
         dbias_eh,
     )
+
+
+def _tilings(edges: Edges) -> Tilings:
+    if edges.tilings is None:
+        raise ValueError("the xla back end works on tiles: build_edges(..., tiled=True)")
+    return edges.tilings
 
 
 class _EdgeData:

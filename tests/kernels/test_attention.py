@@ -23,7 +23,11 @@ from pallas_kernels.segment_attention.types import NOTHING, Partial
 from tests.kernels.oracle import awkward_graphs, dense_attention
 
 GRAPHS = awkward_graphs()
-BACKENDS_HERE = [n for n, b in BACKENDS.items() if jax.default_backend() in b.platforms]
+BACKENDS_HERE = [
+    name
+    for name, backend in BACKENDS.items()
+    if jax.default_backend() in backend.platforms and not backend.why_not()
+]
 
 
 def qkv(nodes, heads=3, width=8, seed=0, dtype=np.float32):
@@ -128,9 +132,10 @@ def test_runs_are_bit_equal(kernel):
     jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
+@pytest.mark.parametrize("kernel", BACKENDS_HERE)
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), parts=st.integers(2, 4))
-def test_merged_partials_of_any_split_equal_the_whole(seed, parts):
+def test_merged_partials_of_any_split_equal_the_whole(kernel, seed, parts):
     rng = np.random.default_rng(seed)
     nodes = 23
     senders, receivers = rng.integers(0, nodes, (2, 90)).astype(np.int32)
@@ -138,7 +143,7 @@ def test_merged_partials_of_any_split_equal_the_whole(seed, parts):
     owner = rng.integers(0, parts, len(senders))
     q, k, v, _ = qkv(nodes, seed=seed % 1000)
     bias = rng.standard_normal((len(senders), 3)).astype(np.float32)
-    forward = jax.jit(choose_backend("xla").forward, static_argnames="dropout")
+    forward = jax.jit(choose_backend(kernel).forward, static_argnames="dropout")
     dropout = Dropout(0.3, seed % 3)
     whole = forward(q, k, v, edges_of((senders, receivers, nodes)), bias, dropout)
     merged = Partial(*(jnp.full(a.shape, e) for a, e in zip(whole, (NOTHING, 0, 0), strict=True)))
@@ -165,13 +170,18 @@ def test_dropout_keeps_the_stated_share_and_differs_by_head_and_seed(seed, rate)
         assert abs((a == b).mean() - agree_by_chance) < 0.03
 
 
-def test_temporary_memory_is_a_fraction_of_one_value_per_edge_and_channel():
+@pytest.mark.parametrize("kernel", BACKENDS_HERE)
+def test_temporary_memory_is_a_fraction_of_one_value_per_edge_and_channel(kernel):
     nodes, degree, heads, width = 2003, 240, 4, 16
     senders = np.random.default_rng(0).integers(0, nodes, nodes * degree).astype(np.int32)
     receivers = np.repeat(np.arange(nodes, dtype=np.int32), degree)
     edges = edges_of((senders, receivers, nodes))
     q, k, v, _ = qkv(nodes, heads, width)
-    step = jax.jit(jax.grad(lambda q, k, v, e: segment_attention(q, k, v, e).sum(), (0, 1, 2)))
+
+    def total(q, k, v, edges):
+        return segment_attention(q, k, v, edges, kernel=kernel).sum()
+
+    step = jax.jit(jax.grad(total, (0, 1, 2)))
     analysis = step.lower(q, k, v, edges).compile().memory_analysis()
     assert analysis is not None
     per_edge_and_channel = len(senders) * heads * width * 4
@@ -179,7 +189,7 @@ def test_temporary_memory_is_a_fraction_of_one_value_per_edge_and_channel():
 
 
 def test_a_back_end_asked_for_by_name_never_falls_back():
-    with pytest.raises(ValueError, match="kernel is one of auto, xla; found 'fast'"):
+    with pytest.raises(ValueError, match="kernel is one of auto, cpu, xla; found 'fast'"):
         choose_backend("fast")
 
 
