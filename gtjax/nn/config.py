@@ -10,10 +10,12 @@ from typing import Literal
 class ModelConfig:
     """Shape of the graph transformer."""
 
+    architecture: Literal["transformer", "decoupled"] = "transformer"
+    """Blocks of attention and feed-forward, or a node-wise network and rounds of propagation."""
     hidden: int = 64
     """Width of the model."""
     layers: int = 3
-    """Number of blocks."""
+    """Number of blocks, or of rounds of propagation."""
     heads: int = 4
     """Attention heads; they divide the width."""
     feed_forward: float = 2.0
@@ -26,6 +28,8 @@ class ModelConfig:
     """Share of node features dropped in training."""
     attention_dropout: float = 0.0
     """Share of (edge, head) weights dropped in training."""
+    restart: float = 0.1
+    """Decoupled only: share of the start mixed back in after every round."""
     global_attention: bool = False
     """Add a branch of linear attention from every node to every node."""
     positional: Literal["none", "random_walk", "laplacian"] = "none"
@@ -47,7 +51,7 @@ class ModelConfig:
                 f"model.heads divides model.hidden: {self.hidden} is not a multiple of "
                 f"{self.heads}. Use --model.hidden {near} or another number of heads."
             )
-        for name in ("dropout", "input_dropout", "attention_dropout"):
+        for name in ("dropout", "input_dropout", "attention_dropout", "restart"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"model.{name} is in [0, 1); found {getattr(self, name)}")
         if self.feed_forward < 0:

@@ -17,7 +17,7 @@ import optax
 from flax import nnx
 
 from gtjax.graph import Graph
-from gtjax.nn import GraphTransformer, Inputs, Outputs, hide_labels, show_labels, uniform_bits
+from gtjax.nn import ARCHITECTURES, Inputs, Outputs, hide_labels, show_labels, uniform_bits
 from gtjax.strategies import single
 from gtjax.training.config import OptimConfig, TrainConfig
 from gtjax.training.prepare import Batch
@@ -47,7 +47,8 @@ class Program:
 
     def _make_model(self) -> tuple[Any, Params]:
         rngs = nnx.Rngs(params=self.config.seed)
-        model = GraphTransformer(self.config.model, *self._sizes, rngs=rngs)
+        architecture = ARCHITECTURES[self.config.model.architecture]
+        model = architecture(self.config.model, *self._sizes, rngs=rngs)
         graphdef, params = nnx.split(model, nnx.Param)
         return graphdef, _string_keys(nnx.to_pure_dict(params))
 
@@ -58,7 +59,7 @@ class Program:
         start = jnp.zeros((), jnp.int32)
         return State(params, average, self._optimiser.init(params), start, jnp.array(True))
 
-    def model(self, params: Params) -> GraphTransformer:
+    def model(self, params: Params) -> Any:
         """The model with these parameters."""
         return nnx.merge(self._graphdef, _integer_keys(params))
 

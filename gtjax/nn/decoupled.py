@@ -1,0 +1,80 @@
+"""`DecoupledTransformer`: a node-wise network first, then rounds of propagation by attention.
+
+Queries and keys are computed once, from what the node-wise network made of each node, and the same
+attention weights then mix the values `layers` times, each time with a share of the start mixed back
+in (as APPNP does, Gasteiger et al. 2019, with learned weights instead of fixed ones). There is one
+set of matrices whatever the number of rounds, so it reaches far without overfitting: choose it
+when labels are few. Gradients flow through the attention weights.
+"""
+
+from __future__ import annotations
+
+import jax
+from flax import nnx
+
+from gtjax.nn.block import Attend, Watch, linear
+from gtjax.nn.config import ModelConfig
+from gtjax.nn.inputs import InputLayer, Inputs, Outputs
+from gtjax.nn.noise import Noise
+from gtjax.nn.norm import make_norm
+
+
+class DecoupledTransformer(nnx.Module):
+    """Input layer, node-wise network, rounds of attention, output layer."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_features: int,
+        num_classes: int,
+        num_edge_features: int = 0,
+        *,
+        rngs: nnx.Rngs,
+    ):
+        self.config = config
+        self.input = InputLayer(config, num_features, num_classes, rngs=rngs)
+        self.norm = make_norm(config.norm, config.hidden, rngs=rngs)
+        self.value = linear(config.hidden, config.hidden, config, rngs)
+        self.query_key = linear(config.hidden, 2 * config.hidden, config, rngs)
+        self.bias = (
+            linear(num_edge_features, config.heads, config, rngs) if num_edge_features else None
+        )
+        self.output = linear(config.hidden, num_classes, config, rngs)
+
+    def __call__(
+        self,
+        inputs: Inputs,
+        attend: Attend,
+        *,
+        key: jax.Array | None = None,
+        watch: Watch | None = None,
+    ) -> Outputs:
+        """Run the model: in training with a random `key`, in evaluation without."""
+        config = self.config
+        noise = Noise(key, inputs.node_ids_n)
+        watch = watch or (lambda name, value: None)
+        h_nf = jax.nn.gelu(self.norm(self.input(inputs, noise, watch), inputs.valid_n))
+        by_head = (h_nf.shape[0], -1, config.heads, config.hidden // config.heads)
+        start_nhd = self.value(noise.drop(h_nf, config.dropout)).reshape(by_head)[:, 0]
+        query_key = self.query_key(h_nf).astype(config.dtype).reshape(by_head)
+        bias_eh = None
+        if self.bias is not None and inputs.edge_x_ef is not None:
+            bias_eh = self.bias(inputs.edge_x_ef)
+        value_nhd = start_nhd
+        for number in range(config.layers):
+            dropout = None
+            if config.attention_dropout and not noise.quiet:
+                dropout = (config.attention_dropout, noise.seed())
+            mixed_nhd = attend(
+                query_key[:, 0],
+                query_key[:, 1],
+                value_nhd.astype(config.dtype),
+                bias_eh,
+                dropout=dropout,
+            )
+            value_nhd = (1 - config.restart) * mixed_nhd + config.restart * start_nhd
+            watch(f"rounds.{number}", value_nhd)
+        embeddings_nf = value_nhd.reshape(h_nf.shape[0], config.hidden)
+        logits_nc = self.output(noise.drop(embeddings_nf, config.dropout))
+        watch("output", logits_nc)
+        return Outputs(logits_nc, embeddings_nf)
