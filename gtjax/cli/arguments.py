@@ -9,12 +9,20 @@ from gtjax.graph.errors import UserError
 T = TypeVar("T")
 
 
-def parse(kind: type[T], command: str, argv: list[str], default: T | None = None) -> T:
+def parse(
+    kind: type[T],
+    command: str,
+    argv: list[str],
+    default: T | None = None,
+    description: str | None = None,
+) -> T:
     """Build `kind` from arguments; a mistake prints what to do and exits with 2."""
     import tyro
 
-    options = {} if default is None else {"default": default}
+    name = f"gtjax {command}"
     try:
-        return tyro.cli(kind, prog=f"gtjax {command}", args=argv, **options)
+        if default is None:
+            return tyro.cli(kind, prog=name, args=argv, description=description)
+        return tyro.cli(kind, prog=name, args=argv, description=description, default=default)
     except ValueError as error:  # a rule of the config, such as heads that divide the width
         raise UserError(str(error)) from error

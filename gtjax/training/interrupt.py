@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import Any
 
 
 class StopRequest:
@@ -12,7 +13,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.asked = False
-        self._before: dict[int, object] = {}
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
@@ -34,5 +35,5 @@ class StopRequest:
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
+            signal.signal(number, handler)
         self._before = {}

@@ -8,7 +8,7 @@ is computed does not depend on how the steps are grouped.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -74,10 +74,8 @@ class Program:
         inputs, counted_n = batch.inputs, batch.split_n["train"]
         if self.config.model.label_input:
             seed = jax.random.bits(key, (), jnp.uint32)
-            share = self.config.optim.hidden_labels
-            shown_n, counted_n = hide_labels(
-                inputs.node_ids_n, batch.labels_n, counted_n, share, seed
-            )
+            share, ids_n = self.config.optim.hidden_labels, _node_ids(inputs)
+            shown_n, counted_n = hide_labels(ids_n, batch.labels_n, counted_n, share, seed)
             inputs = inputs._replace(shown_labels_n=shown_n)
         logits_nc = self.run(params, batch, inputs, key=key, **options).logits_nc
         return self.task.loss(logits_nc, batch.labels_n, counted_n)
@@ -105,7 +103,7 @@ class Program:
 
     def _updated(self, state: State, grads: Params) -> State:
         updates, optimiser = self._optimiser.update(grads, state.optimiser, state.params)
-        params: Params = optax.apply_updates(state.params, updates)  # pyright: ignore
+        params = cast("Params", optax.apply_updates(state.params, updates))
         average = state.average
         if average is not None:
             # Short at first, so that the average forgets the initial parameters.
@@ -126,7 +124,7 @@ class Program:
         """
         outputs = self.run(params, batch, self._shown(batch))
         if self.config.model.label_input:
-            half_n = uniform_bits(batch.inputs.node_ids_n, 1, jnp.uint32(0))[:, 0] >> 31 == 1  # pyright: ignore[reportArgumentType]
+            half_n = uniform_bits(_node_ids(batch.inputs), 1, jnp.uint32(0))[:, 0] >> 31 == 1
             for hidden_n in (half_n, ~half_n):
                 part = self.run(params, batch, self._shown(batch, hidden_n))
                 own_n1 = (batch.split_n["train"] & hidden_n)[:, None]
@@ -199,6 +197,12 @@ def find_not_finite(program: Program, state: State, batch: Batch) -> str:
         if not np.isfinite(value).all():
             return f"gradient of parameter {_name(path)}"
     return "the norm of the gradient"
+
+
+def _node_ids(inputs: Inputs) -> jax.Array:
+    if inputs.node_ids_n is None:
+        raise ValueError("hiding labels draws by node id; the batch has no node_ids_n")
+    return inputs.node_ids_n
 
 
 def _name(path: tuple[Any, ...]) -> str:

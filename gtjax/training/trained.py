@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import jax
 import numpy as np
@@ -73,9 +74,9 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
         raise UserError(f"--out {path}: cannot write there: {error.strerror}") from error
 
 
-def _write_npz(predictions: Predictions, file: object) -> None:
+def _write_npz(predictions: Predictions, file: BinaryIO) -> None:
     np.savez_compressed(
-        file,  # pyright: ignore[reportArgumentType]
+        file,
         probabilities=predictions.probabilities_nc,
         embeddings=predictions.embeddings_nf,
     )
@@ -93,13 +94,13 @@ def _table(predictions: Predictions) -> object:
     return pyarrow.table(columns)
 
 
-def _write_parquet(predictions: Predictions, file: object) -> None:
+def _write_parquet(predictions: Predictions, file: BinaryIO) -> None:
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(_table(predictions), file)
 
 
-def _write_csv(predictions: Predictions, file: object) -> None:
+def _write_csv(predictions: Predictions, file: BinaryIO) -> None:
     import pyarrow.csv
 
     pyarrow.csv.write_csv(_table(predictions), file)
