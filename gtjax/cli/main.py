@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 
 import gtjax
@@ -39,7 +40,12 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         return _mistake(str(error))
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        # Python flushes stdout once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        print("gtjax: interrupted", file=sys.stderr)  # noqa: T201
+        return 130
 
 
 def _usage() -> str:

@@ -7,14 +7,18 @@ import argparse
 from gtjax.cli.arguments import parse
 from gtjax.training.config import TrainConfig, read_config
 
+DESCRIPTION = """Train a graph transformer on a graph.
+
+--config FILE reads settings from TOML or JSON; the options below win over the file."""
+
 
 def run(argv: list[str]) -> int:
     """Train with the defaults, or those of `--config FILE`, and the options that follow."""
-    config_file = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    config_file = argparse.ArgumentParser("gtjax train", add_help=False, allow_abbrev=False)
     config_file.add_argument("--config")
     known, rest = config_file.parse_known_args(argv)
     default = read_config(known.config) if known.config else None
-    config = parse(TrainConfig, "train", rest, default)
+    config = parse(TrainConfig, "train", rest, default, DESCRIPTION)
 
     from gtjax.cli.outcome import report_outcome
     from gtjax.datasets import load
