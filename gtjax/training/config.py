@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -106,6 +107,8 @@ class TrainConfig:
         for name in ("patience", "split", "checkpoint_seconds"):
             _require(getattr(self, name) >= 0, f"{name} is not negative", getattr(self, name))
         _require(0 <= self.seed < 2**32, "seed is in 0..2^32-1", self.seed)
+        for name, value in _numbers(self):
+            _require(math.isfinite(value), f"{name} is finite", value)
 
 
 def read_config(path: str | Path) -> TrainConfig:
@@ -116,7 +119,7 @@ def read_config(path: str | Path) -> TrainConfig:
         table = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise UserError(f"{path}: cannot read the config: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path}: a config is TOML, or JSON if it ends in .json: {error}"
         ) from error
@@ -166,6 +169,15 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise UserError(f"{where} is {hint.__name__}; found {value!r}")
     return value
+
+
+def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    for each in dataclasses.fields(config):
+        value = getattr(config, each.name)
+        if dataclasses.is_dataclass(value):
+            yield from _numbers(value, f"{prefix}{each.name}.")
+        elif isinstance(value, float):
+            yield prefix + each.name, value
 
 
 def _require(holds: bool, rule: str, value: object) -> None:

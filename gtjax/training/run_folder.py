@@ -30,14 +30,15 @@ class RunFolder:
         if path is None:
             word = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(config.data).stem).strip("-.") or "run"
             path = _unused(Path("runs") / f"{word[:40]}-{time.strftime('%Y%m%d-%H%M%S')}")
-        if (path / "config.json").exists():
+        if any((path / name).exists() for name in ("config.json", "metrics.jsonl", "checkpoints")):
             raise UserError(f"--out names a new folder; {path} holds a run. Remove or rename it.")
         try:
             path.mkdir(parents=True, exist_ok=True)
             folder = RunFolder(path)
             folder.write_json("config.json", to_mapping(config))
-        except OSError as error:
-            raise UserError(f"--out {path}: cannot write there: {error.strerror}") from error
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            why = getattr(error, "strerror", None) or error
+            raise UserError(f"--out {path}: cannot write there: {why}") from error
         return folder
 
     @staticmethod
@@ -55,7 +56,10 @@ class RunFolder:
     def read_json(self, name: str) -> Any:
         """Read a JSON file of the run, or None where it is not there."""
         path = self.path / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        except ValueError as error:
+            raise UserError(f"{path}: damaged: {error}") from error
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text file atomically."""
