@@ -92,7 +92,7 @@ class Program:
         def one(i: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
             state, losses = carry
             loss, grads = jax.value_and_grad(self.loss)(state.params, batch, state.step)
-            finite = jnp.isfinite(loss) & jnp.isfinite(optax.global_norm(grads))
+            finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
             healthy = state.healthy & finite
             moved = self._updated(state, grads)
             state = jax.tree.map(lambda new, old: jnp.where(healthy, new, old), moved, state)

@@ -27,9 +27,9 @@ class Task:
     @staticmethod
     def of(graph: Graph, metric: str = "auto", label_smoothing: float = 0.0) -> Task:
         """The task of a graph; refuses graphs without labels, and metrics that do not fit them."""
-        missing = [name for name in ("train", "val") if not graph.split_n.get(name, _NONE).any()]
-        if missing or graph.num_classes < 1:
-            lack = f"no {' and no '.join(missing)} nodes" if missing else "no labels"
+        missing = [name for name in ("train", "val") if not _has_labelled(graph, name)]
+        if missing:
+            lack = f"no labelled {' and no labelled '.join(missing)} nodes"
             raise UserError(
                 f"training needs labelled train and val nodes; {graph.name} has {lack}. "
                 f"Give labels and masks (Graph.with_splits), or choose another data set."
@@ -47,7 +47,10 @@ class Task:
         return self.multilabel or self.num_classes == 2
 
     def loss(self, logits_nc: jax.Array, labels_n: jax.Array, counted_n: jax.Array) -> jax.Array:
-        """Mean cross entropy over the counted, labelled nodes (and tasks)."""
+        """Mean cross entropy over the counted, labelled nodes (and tasks); 0 over none.
+
+        A step that by chance hides no label has nothing to predict, and is not an error.
+        """
         smooth = self.label_smoothing
         if self.multilabel:
             counted = counted_n[:, None] & (labels_n >= 0)
@@ -59,7 +62,7 @@ class Task:
             picked = jnp.maximum(labels_n, 0)[:, None]
             right = jnp.take_along_axis(log_p_nc, picked, axis=1)[:, 0]
             losses = -(1 - smooth) * right - smooth * log_p_nc.mean(axis=1)
-        return _masked_mean(losses, counted)
+        return jnp.where(counted, losses, 0.0).sum() / jnp.maximum(counted.sum(), 1)
 
     def metrics(
         self, logits_nc: jax.Array, labels_n: jax.Array, counted_n: jax.Array
@@ -112,9 +115,5 @@ def _masked_mean(values: jax.Array, counted: jax.Array) -> jax.Array:
     return jnp.where(counted, values, 0.0).sum() / jnp.where(counted.any(), counted.sum(), jnp.nan)
 
 
-class _NoNodes:
-    def any(self) -> bool:
-        return False
-
-
-_NONE = _NoNodes()
+def _has_labelled(graph: Graph, split: str) -> bool:
+    return split in graph.split_n and bool((graph.labels_n[graph.split_n[split]] >= 0).any())
