@@ -39,6 +39,14 @@ class Snapshot(NamedTuple):
     state: State
     best: Best
 
+    @property
+    def chosen(self) -> Best:
+        """The best parameters, or the newest as long as none have validated."""
+        if self.best.step:
+            return self.best
+        newest = self.state.params if self.state.average is None else self.state.average
+        return self.best._replace(params=newest, step=self.state.step)
+
 
 class Checkpoints:
     """The checkpoints in a run's folder, the newest few of them."""
@@ -54,13 +62,25 @@ class Checkpoints:
         if step != self._manager.latest_step():
             self._manager.save(step, args=ocp.args.StandardSave(_as_dict(snapshot)))
 
+    @property
+    def any(self) -> bool:
+        """Whether there is a checkpoint."""
+        return self._manager.latest_step() is not None
+
     def restore(self, like: Snapshot) -> Snapshot:
         """The newest checkpoint, in the shape of `like`."""
         step = self._manager.latest_step()
         if step is None:
-            raise UserError(f"{self.folder}: no checkpoint yet; start the run again")
+            raise UserError(f"{self.folder}: no checkpoint yet; run `gtjax resume` first")
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _as_dict(like))
-        tree = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
+        try:
+            tree = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
+        except (ValueError, KeyError, OSError) as error:
+            reason = str(error).strip().partition("\n")[0][:200]
+            raise UserError(
+                f"{self.folder / str(step)} is damaged, or config.json is not the one it was "
+                f"written with: {reason}"
+            ) from error
         return jax.tree.unflatten(jax.tree.structure(like), jax.tree.leaves(tree))
 
     def __enter__(self) -> Checkpoints:

@@ -77,7 +77,7 @@ def resume(
 ) -> Result:
     """Continue a run from its newest checkpoint, as if it had not stopped."""
     known = folder.read_json("data.json") or {}
-    if known.get("fingerprint") != graph.fingerprint:
+    if known and known.get("fingerprint") != graph.fingerprint:
         raise UserError(f"{config.data} has changed since {folder.path} began; start a new run")
     task = Task.of(graph, config.metric, config.optim.label_smoothing)
     return _Run(graph, config, task, folder, show_progress).from_checkpoint()
@@ -97,6 +97,26 @@ class _Run:
         self.peak_bytes = 0
 
     def from_the_start(self) -> Result:
+        self._describe_data()
+        if self.show:
+            say(f"{self.graph}\nrun folder: {self.folder.path}")
+        return self._run(lambda checkpoints, start: start)
+
+    def from_checkpoint(self) -> Result:
+        def restore(checkpoints: Checkpoints, start: Snapshot) -> Snapshot:
+            # A run that was killed before its first checkpoint begins again.
+            snapshot = checkpoints.restore(start) if checkpoints.any else start
+            self.rows = self.folder.metrics(up_to_step=int(snapshot.state.step))
+            self.folder.rewrite_metrics(self.rows)
+            if self.show:
+                say(f"{self.graph}\nresuming {self.folder.path} at step {snapshot.state.step}")
+            return snapshot
+
+        self._describe_data()
+        return self._run(restore)
+
+    def _describe_data(self) -> None:
+        """What the run was trained on, for those who resume it or predict with it."""
         self.folder.write_json(
             "data.json",
             {
@@ -106,20 +126,6 @@ class _Run:
                 "classes": self.graph.num_classes,
             },
         )
-        if self.show:
-            say(f"{self.graph}\nrun folder: {self.folder.path}")
-        return self._run(lambda checkpoints, start: start)
-
-    def from_checkpoint(self) -> Result:
-        def restore(checkpoints: Checkpoints, start: Snapshot) -> Snapshot:
-            snapshot = checkpoints.restore(start)
-            self.rows = self.folder.metrics(up_to_step=int(snapshot.state.step))
-            self.folder.rewrite_metrics(self.rows)
-            if self.show:
-                say(f"{self.graph}\nresuming {self.folder.path} at step {snapshot.state.step}")
-            return snapshot
-
-        return self._run(restore)
 
     def _run(self, begin: Any) -> Result:
         state = self.program.initial_state()
@@ -168,8 +174,10 @@ class _Run:
                 count = min(pace, config.eval_every - step % config.eval_every, config.steps - step)
                 started = time.monotonic()
                 state, losses = advance(state, batch, np.int32(count))
-                rows = _rows(step, np.asarray(losses)[:count], time.monotonic() - started)
+                taken = int(state.step) - step  # fewer than `count` if one was not finite
+                rows = _rows(step, np.asarray(losses)[:taken], time.monotonic() - started)
                 if not state.healthy:
+                    self.folder.append_metrics(rows)
                     self._stop_not_finite(Snapshot(state, best), batch, checkpoints)
                 pace = max(1, int(DISPATCH_SECONDS / rows[-1]["seconds_per_step"]))
                 if state.step % config.eval_every == 0 or state.step == config.steps:
@@ -186,7 +194,13 @@ class _Run:
 
     def _compiled(self, state: State, batch: Batch) -> Any:
         step = jax.jit(self.program.advance, static_argnums=3, donate_argnums=0)
-        compiled = step.lower(state, batch, np.int32(1), self.config.eval_every).compile()
+        try:
+            lowered = step.lower(state, batch, np.int32(1), self.config.eval_every)
+        except ValueError as error:
+            if self.config.kernel == "auto":
+                raise
+            raise UserError(f"--kernel {self.config.kernel}: {error}") from error
+        compiled = lowered.compile()
         memory = compiled.memory_analysis()
         if memory is not None:
             self.peak_bytes = (
@@ -198,9 +212,13 @@ class _Run:
         return compiled
 
     def _is_done(self, snapshot: Snapshot) -> bool:
-        step, waited = int(snapshot.state.step), int(snapshot.state.step - snapshot.best.step)
-        out_of_patience = 0 < self.config.patience <= waited
-        return step >= self.config.steps or out_of_patience
+        step, config = int(snapshot.state.step), self.config
+        if step >= config.steps:
+            return True
+        # Only right after an evaluation: how steps are grouped between two of them depends on
+        # the speed of the machine, and where a run ends must not.
+        evaluated = step > 0 and step % config.eval_every == 0
+        return evaluated and 0 < config.patience <= step - int(snapshot.best.step)
 
     def _validated(
         self, state: State, best: Best, evaluate: Any, batch: Batch, row: dict[str, Any]
@@ -224,9 +242,7 @@ class _Run:
         )
 
     def _result(self, snapshot: Snapshot, batch: Batch) -> Result:
-        best = snapshot.best
-        if not best.step:  # patience or steps ended before the first evaluation
-            best = best._replace(params=snapshot.state.params, step=snapshot.state.step)
+        best = snapshot.chosen
         _, metrics = jax.jit(self.program.predict)(best.params, batch)
         # The first dispatch is the slowest and not typical.
         seconds = [r["seconds_per_step"] for r in self.rows if "seconds_per_step" in r]
@@ -255,7 +271,8 @@ def _rows(step: int, losses: np.ndarray, seconds: float) -> list[dict[str, Any]]
     rows: list[dict[str, Any]] = [
         {"step": step + number, "loss": float(loss)} for number, loss in enumerate(losses, start=1)
     ]
-    rows[-1]["seconds_per_step"] = seconds / len(rows)
+    if rows:
+        rows[-1]["seconds_per_step"] = seconds / len(rows)
     return rows
 
 

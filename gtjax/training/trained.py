@@ -47,7 +47,7 @@ def predict(folder: RunFolder, config: TrainConfig, graph: Graph) -> Predictions
     with Checkpoints(folder.path) as checkpoints:
         snapshot = checkpoints.restore(Snapshot(state, Best.none_yet(state.params)))
     batch = make_batch(graph, config.prepare, config.model, config.kernel)
-    outputs, metrics = jax.jit(program.predict)(snapshot.best.params, batch)
+    outputs, metrics = jax.jit(program.predict)(snapshot.chosen.params, batch)
     return Predictions(
         np.asarray(task.probabilities(outputs.logits_nc)),
         np.asarray(outputs.embeddings_nf),
