@@ -1,0 +1,80 @@
+"""From the graph on the host to the batch: scaling, edges, labels and masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gtjax.graph import Graph
+from gtjax.nn import ModelConfig
+from gtjax.training.config import PrepareConfig
+from gtjax.training.prepare import make_batch, prepare_graph, scale_features
+
+
+def test_rows_are_scaled_to_sum_one_and_empty_rows_stay_empty():
+    got = scale_features(np.array([[1.0, 3.0], [0.0, 0.0], [-1.0, 1.0]]), "row")
+    np.testing.assert_allclose(got, [[0.25, 0.75], [0, 0], [-0.5, 0.5]])
+
+
+def test_columns_are_standardised_and_constant_columns_become_zero(rng):
+    x = np.stack([rng.normal(5e4, 0.5, 1000), np.full(1000, 7.0)], axis=1)
+    got = scale_features(x.astype(np.float32), "standard")
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got.mean(axis=0), [0, 0], atol=1e-3)
+    np.testing.assert_allclose(got.std(axis=0), [1, 0], atol=1e-3)
+
+
+def test_auto_scales_rows_of_bags_of_words_and_columns_of_all_else(rng):
+    words = (rng.random((50, 20)) < 0.1).astype(np.float32)
+    np.testing.assert_array_equal(scale_features(words, "auto"), scale_features(words, "row"))
+    for other in (rng.normal(0, 1, (50, 20)), -words, np.ones((3, 2)) - np.eye(3, 2)):
+        np.testing.assert_array_equal(
+            scale_features(other, "auto"), scale_features(other, "standard")
+        )
+
+
+def test_features_are_left_alone_on_request_and_if_there_are_none(rng):
+    x = rng.normal(0, 1, (4, 3))
+    assert scale_features(x, "none") is x
+    for how in ("auto", "row", "standard"):
+        assert scale_features(np.zeros((4, 0)), how).shape == (4, 0)
+
+
+def test_edges_are_symmetrised_and_looped_as_asked():
+    graph = Graph([0, 1], [1, 2], np.zeros((3, 1)), [0, 1, 0])
+    pairs = {
+        (both, loops): sorted(
+            zip(*map(np.ndarray.tolist, (made.senders_e, made.receivers_e)), strict=True)
+        )
+        for both in (False, True)
+        for loops in (False, True)
+        for made in [prepare_graph(graph, PrepareConfig(symmetrise=both, self_loops=loops))]
+    }
+    loops = [(0, 0), (1, 1), (2, 2)]
+    assert pairs[False, False] == [(0, 1), (1, 2)]
+    assert pairs[True, False] == [(0, 1), (1, 0), (1, 2), (2, 1)]
+    assert pairs[False, True] == sorted([(0, 1), (1, 2), *loops])
+    assert pairs[True, True] == sorted([(0, 1), (1, 0), (1, 2), (2, 1), *loops])
+
+
+@pytest.mark.parametrize("positional", ["none", "random_walk"])
+def test_a_batch_holds_the_labels_masks_and_positions_of_the_graph(graph, positional):
+    model = ModelConfig(positional=positional, positional_size=5)
+    batch = make_batch(graph, PrepareConfig(), model)
+    n = graph.num_nodes
+    np.testing.assert_array_equal(batch.labels_n[:n], graph.labels_n)
+    assert set(batch.split_n) == {"train", "val", "test"}
+    for name, mask in batch.split_n.items():
+        np.testing.assert_array_equal(mask[:n], graph.split_n[name])
+    if positional == "none":
+        assert batch.inputs.positional_np is None
+    else:
+        assert batch.inputs.positional_np is not None
+        assert batch.inputs.positional_np.shape[1] == 5
+
+
+def test_a_split_that_the_graph_lacks_counts_nobody(graph):
+    masks = {name: graph.split_n[name] for name in ("train", "val")}
+    batch = make_batch(graph.with_splits(**masks), PrepareConfig(), ModelConfig())
+    assert not batch.split_n["test"].any()
+    assert batch.split_n["train"].any()
