@@ -54,7 +54,9 @@ class Checkpoints:
     def __init__(self, run: Path):
         self.folder = run.resolve() / "checkpoints"
         options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, create=True)
-        self._manager = ocp.CheckpointManager(self.folder, options=options)
+        self._manager = ocp.CheckpointManager(
+            self.folder, item_handlers=ocp.StandardCheckpointHandler(), options=options
+        )
 
     def save(self, snapshot: Snapshot) -> None:
         """Write in the background; earlier checkpoints stay until this one is whole."""
@@ -73,15 +75,21 @@ class Checkpoints:
         if step is None:
             raise UserError(f"{self.folder}: no checkpoint yet; run `gtjax resume` first")
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _as_dict(like))
-        try:
-            tree = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
-        except (ValueError, KeyError, OSError) as error:
-            reason = str(error).strip().partition("\n")[0][:200]
+        if self._shapes(step) != {name: (x.shape, x.dtype) for name, x in shapes.items()}:
             raise UserError(
                 f"{self.folder / str(step)} is damaged, or config.json is not the one it was "
-                f"written with: {reason}"
-            ) from error
+                f"written with. If an older checkpoint is whole, removing this one may help."
+            )
+        tree = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
         return jax.tree.unflatten(jax.tree.structure(like), jax.tree.leaves(tree))
+
+    def _shapes(self, step: int) -> dict[str, Any]:
+        """Shape and type of everything in a checkpoint, or nothing if it cannot be read."""
+        try:
+            leaves = self._manager.item_metadata(step).tree
+            return {name: (tuple(leaf.shape), leaf.dtype) for name, leaf in leaves.items()}
+        except (ValueError, KeyError, OSError, AttributeError):
+            return {}
 
     def __enter__(self) -> Checkpoints:
         return self
