@@ -1,0 +1,108 @@
+"""Signals: the first asks for a stop, the second acts as ever; also on real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from gtjax.training.interrupt import StopRequest
+from gtjax.training.loop import fit, resume
+from gtjax.training.run_folder import RunFolder
+from tests.training.small_run import small_config
+
+LONG = 800  # steps: seconds, with a checkpoint after every few of them
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_the_second_acts(number):
+    seen = []
+    before = signal.signal(number, lambda *_: seen.append("acted"))
+    try:
+        with StopRequest() as stop:
+            assert not stop.asked
+            os.kill(os.getpid(), number)
+            assert stop.asked
+            assert seen == []
+            os.kill(os.getpid(), number)
+            assert seen == ["acted"]
+        os.kill(os.getpid(), number)
+        assert seen == ["acted", "acted"]
+    finally:
+        signal.signal(number, before)
+
+
+def test_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with StopRequest():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_threads_may_train_too():
+    errors = []
+
+    def work():
+        try:
+            with StopRequest() as stop:
+                assert not stop.asked
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert errors == []
+
+
+@pytest.fixture(scope="module")
+def whole(graph, tmp_path_factory):
+    config = small_config(tmp_path_factory.mktemp("whole") / "run", steps=LONG, eval_every=50)
+    return fit(graph, config=config, show_progress=False)
+
+
+def start(out):
+    """The same run as `whole`, as a process of its own; returns once it has a checkpoint."""
+    settings = json.dumps({"steps": LONG, "eval_every": 50, "checkpoint_seconds": 0.0})
+    code = (
+        "import json, sys; from pathlib import Path\n"
+        "from gtjax.cli.outcome import report_outcome\n"
+        "from gtjax.datasets import load; from gtjax.training.loop import fit\n"
+        "from tests.training.small_run import DATA, small_config\n"
+        "config = small_config(Path(sys.argv[1]), **json.loads(sys.argv[2]))\n"
+        "sys.exit(report_outcome(lambda: fit(load(DATA), config=config)))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(out), settings],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not any(path.name.isdigit() for path in (out / "checkpoints").glob("*")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return process
+
+
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM, signal.SIGKILL],
+)
+def test_a_run_stopped_by_a_signal_ends_like_one_that_was_not(graph, whole, out, number):
+    process = start(out)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert not (out / "result.json").exists()
+    if number == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 0
+        assert f"continue with: gtjax resume {out}" in said
+        assert "Traceback" not in said
+    assert resume(*RunFolder.open(out), graph, show_progress=False)["losses"] == whole["losses"]
