@@ -36,7 +36,9 @@ def main(argv: list[str] | None = None) -> int:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         return _mistake(f"unknown command {name!r}.{hint}\n\n{_usage()}")
     try:
-        return importlib.import_module(f"gtjax.cli.{name}").run(argv[1:])
+        code = importlib.import_module(f"gtjax.cli.{name}").run(argv[1:])
+        sys.stdout.flush()
+        return code
     except UserError as error:
         return _mistake(str(error))
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough

@@ -1,0 +1,129 @@
+"""Mistakes: exit code 2, one clear message on stderr, no traceback, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tests.cli.small_options import SMALL
+
+
+def assert_mistake(outcome, *said):
+    """Said on stderr; the words may be broken over the lines of a box."""
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+    words = re.sub(r"[\s│╭╮╰╯─]+", " ", outcome.err)
+    for each in said:
+        assert each in words
+
+
+def test_no_command_shows_the_commands(gtjax):
+    outcome = gtjax()
+    assert outcome.code == 2
+    assert "usage: gtjax COMMAND" in outcome.out
+
+
+@pytest.mark.parametrize(("word", "near"), [("trian", "train"), ("predictt", "predict")])
+def test_an_unknown_command_suggests_the_nearest(gtjax, word, near):
+    assert_mistake(gtjax(word), f"unknown command {word!r}. Did you mean {near!r}?")
+
+
+def test_a_command_like_no_other_shows_the_commands(gtjax):
+    outcome = gtjax("xyzzy")
+    assert_mistake(outcome, "unknown command 'xyzzy'. usage: gtjax COMMAND")
+    assert "Did you mean" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["train", "--stepz", "3"], "Perhaps you meant: --steps INT"),
+        (["train", "--model.hiden", "3"], "--model.hidden INT"),
+        (["evaluate", "run", "--jsn"], "--json"),
+        (["doctor", "--verbose"], "--verbose"),
+        (["train", "--steps", "x"], "--steps: invalid literal for int() with base 10: 'x'"),
+        (["train", "--steps"], "--steps"),
+        (["train", "--steps", "0"], "steps is at least 1; found 0"),
+        (["train", "--seed", "-1"], "seed is in 0..2^32-1; found -1"),
+        (["train", "--metric", "f1"], "one of ('auto', 'accuracy', 'roc_auc')"),
+        (["train", "--optim.learning-rate", "inf"], "learning_rate is finite; found inf"),
+        (["train", "--model.heads", "5"], "model.heads divides model.hidden: 64 is not a multiple"),
+        (["train", "--config"], "argument --config: expected one argument"),
+        (["resume"], "PATH Folder of the run. (required)"),
+        (["predict", "run"], "--out"),
+    ],
+)
+def test_a_bad_option_names_itself(gtjax, argv, said):
+    assert_mistake(gtjax(*argv), said)
+
+
+def test_a_file_that_is_not_there(gtjax, out):
+    outcome = gtjax("train", "--data", "nope.npz", "--out", out)
+    assert_mistake(outcome, "'nope.npz' is neither a file nor the name of a data set")
+    assert not out.exists()
+    assert_mistake(gtjax("datasets", "synthetic-citatoin"), "synthetic-citation")
+    assert_mistake(gtjax("train", "--data", "rmat:nodez=5", "--out", out), "nodes")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip file", b"PK\x03\x04" + bytes(40)])
+def test_a_malformed_data_file(gtjax, tmp_path, out, content):
+    path = tmp_path / "graph.npz"
+    path.write_bytes(content)
+    outcome = gtjax("train", "--data", path, "--out", out)
+    assert_mistake(outcome, str(path)[-20:])
+    assert not out.exists()
+
+
+def test_a_data_file_that_breaks_a_rule(gtjax, tmp_path, out):
+    path = tmp_path / "graph.npz"
+    np.savez(path, senders=[0, 9], receivers=[1, 0], x=np.zeros((3, 2)), labels=[0, 1, 0])
+    assert_mistake(gtjax("train", "--data", path, "--out", out), "graph.npz: ", "found")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("steps = ", "a config is TOML, or JSON if it ends in .json"),
+        ("stepz = 3", "unknown setting 'stepz'. Did you mean 'steps'?"),
+        ('steps = "3"', "steps is int; found '3'"),
+        ("[model]\nheads = 5", "64 is not a multiple of 5"),
+    ],
+)
+def test_a_bad_config_file(gtjax, tmp_path, text, said):
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    assert_mistake(gtjax("train", "--config", path), "c.toml: ", said)
+    assert_mistake(gtjax("train", f"--config={tmp_path / 'none.toml'}"), "cannot read the config")
+
+
+def test_a_folder_that_holds_a_run(gtjax, out):
+    out.mkdir()
+    (out / "config.json").write_text("{}")
+    assert_mistake(gtjax("train", *SMALL, "--out", out), "--out names a new folder", "holds a run")
+    assert (out / "config.json").read_text() == "{}"
+
+
+def test_a_folder_that_cannot_be_made(gtjax, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert_mistake(gtjax("train", *SMALL, "--out", tmp_path / "file"), "cannot write there")
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["resume"], ["predict", "--out", "p.npz"]])
+def test_a_folder_that_holds_no_run(gtjax, tmp_path, command):
+    assert_mistake(gtjax(*command, tmp_path), "not the folder of a run")
+    assert_mistake(gtjax(*command, tmp_path / "none"), "not the folder of a run")
+    (tmp_path / "config.json").write_text(json.dumps({"steps": 0}))
+    assert_mistake(gtjax(*command, tmp_path), "config.json: steps is at least 1")
+
+
+def test_predictions_in_an_unknown_format(gtjax, tmp_path):
+    outcome = gtjax("predict", tmp_path, "--out", "p.xlsx")
+    assert_mistake(outcome, "--out ends in .npz, .parquet, .csv; found 'p.xlsx'")
+
+
+def test_an_unknown_kernel(gtjax, out):
+    assert_mistake(gtjax("train", *SMALL, "--out", out, "--kernel", "abacus"), "--kernel abacus")

@@ -1,0 +1,116 @@
+"""Training and what follows it, from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from gtjax.cli import train
+from gtjax.datasets import load, save_npz
+from gtjax.training.config import ModelConfig, read_config
+from tests.cli.small_options import MODEL, SMALL
+from tests.training.small_run import DATA
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run, trained on a file."""
+    folder = tmp_path_factory.mktemp("cli")
+    save_npz(load(DATA), folder / "graph.npz")
+    options = ["--data", str(folder / "graph.npz"), "--steps", "3", "--seed", "5"]
+    assert train.run([*options, *MODEL, "--kernel", "xla", "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+def result(folder):
+    return json.loads((folder / "result.json").read_text(encoding="utf-8"))
+
+
+def test_options_reach_the_run(run):
+    config = read_config(run / "config.json")
+    assert (config.steps, config.seed) == (3, 5)
+    assert config.model == ModelConfig(hidden=8, layers=1, heads=2)
+    assert config.data.endswith("graph.npz")
+    assert len(result(run)["losses"]) == 3
+
+
+def test_training_prints_the_metrics_and_where_the_report_is(gtjax, out):
+    outcome = gtjax("train", *SMALL, "--seed", "5", "--out", out)
+    assert outcome.code == 0
+    number = r"\d\.\d{4}"
+    metrics, report = outcome.out.splitlines()
+    assert re.fullmatch(f"accuracy: train {number}, val {number}, test {number}", metrics)
+    assert report == f"report: {out / 'report.html'}"
+    assert "training 3/3 loss" in outcome.err
+
+
+def test_a_file_holds_the_same_graph_as_the_generator_it_came_from(gtjax, run, out):
+    gtjax("train", *SMALL, "--seed", "5", "--out", out)
+    assert result(out)["losses"] == result(run)["losses"]
+
+
+def test_options_win_over_the_config_file(gtjax, tmp_path, out):
+    path = tmp_path / "run.toml"
+    path.write_text(
+        f'data = "{DATA}"\nsteps = 99\nseed = 5\nkernel = "xla"\n'
+        "[model]\nhidden = 8\nlayers = 1\nheads = 8\n"
+    )
+    outcome = gtjax("train", "--config", path, "--steps", 3, "--model.heads", 2, "--out", out)
+    assert outcome.code == 0
+    config = read_config(out / "config.json")
+    assert (config.steps, config.seed, config.data) == (3, 5, DATA)
+    assert config.model == ModelConfig(hidden=8, layers=1, heads=2)
+
+
+def test_the_config_of_a_run_repeats_it(gtjax, run, out):
+    outcome = gtjax("train", "--config", run / "config.json", "--out", out)
+    assert outcome.code == 0
+    assert result(out)["losses"] == result(run)["losses"]
+
+
+def test_evaluating_prints_the_metrics_of_the_result(gtjax, run):
+    outcome = gtjax("evaluate", run, "--json")
+    assert outcome.code == 0
+    metrics = json.loads(outcome.out)
+    assert metrics == {name: result(run)[name] for name in metrics}
+    assert set(metrics) == {"train_accuracy", "val_accuracy", "test_accuracy"}
+    assert f"test {metrics['test_accuracy']:.4f}" in gtjax("evaluate", run).out
+
+
+def test_evaluating_on_other_data(gtjax, run):
+    other = "synthetic-citation:nodes=200,classes=4,signal=3"
+    metrics = json.loads(gtjax("evaluate", run, "--data", other, "--json").out)
+    assert metrics["test_accuracy"] != result(run)["test_accuracy"]
+    outcome = gtjax("evaluate", run, "--data", "synthetic-citation:nodes=200,classes=5")
+    assert outcome.code == 2
+    assert "was trained on 4 classes; synthetic-citation has 5" in outcome.err
+
+
+def test_predictions_are_written(gtjax, run, tmp_path):
+    outcome = gtjax("predict", run, "--out", tmp_path / "p.npz")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err == f"wrote {tmp_path / 'p.npz'}\n"
+    with np.load(tmp_path / "p.npz") as stored:
+        assert stored["probabilities"].shape == (300, 4)
+        assert stored["embeddings"].shape == (300, 8)
+
+
+def test_resuming_a_run_without_a_result_makes_one(gtjax, run, out):
+    shutil.copytree(run, out)
+    (out / "result.json").unlink()
+    assert gtjax("resume", out).code == 0
+    assert result(out)["losses"] == result(run)["losses"]
+
+
+def test_resuming_on_data_that_changed_is_refused(gtjax, run, out, tmp_path):
+    shutil.copytree(run, out)
+    table = json.loads((out / "config.json").read_text())
+    table["data"] = "synthetic-citation:nodes=301"
+    (out / "config.json").write_text(json.dumps(table))
+    outcome = gtjax("resume", out)
+    assert outcome.code == 2
+    assert "synthetic-citation:nodes=301 has changed since" in outcome.err
