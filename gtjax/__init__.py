@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         statistics,
     )
     from gtjax.nn import GraphTransformer, ModelConfig
-    from gtjax.training.config import OptimConfig, PrepareConfig, TrainConfig
+    from gtjax.training.config import OptimConfig, PrepareConfig, TrainConfig, read_config
     from gtjax.training.loop import Result, fit
 
 __version__ = "0.1.0"
@@ -43,6 +43,7 @@ _HOME = {
     "from_networkx": "gtjax.graph",
     "from_scipy": "gtjax.graph",
     "load": "gtjax.datasets",
+    "read_config": "gtjax.training.config",
     "save_npz": "gtjax.datasets",
     "statistics": "gtjax.graph",
 }
@@ -63,6 +64,7 @@ __all__ = [
     "from_networkx",
     "from_scipy",
     "load",
+    "read_config",
     "save_npz",
     "statistics",
 ]

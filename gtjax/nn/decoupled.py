@@ -1,15 +1,18 @@
 """`DecoupledTransformer`: a node-wise network first, then rounds of propagation by attention.
 
 Queries and keys are computed once, from what the node-wise network made of each node, and the same
-attention weights then mix the values `layers` times, each time with a share of the start mixed back
-in (as APPNP does, Gasteiger et al. 2019, with learned weights instead of fixed ones). There is one
-set of matrices whatever the number of rounds, so it reaches far without overfitting: choose it
-when labels are few. Gradients flow through the attention weights.
+attention weights then mix the values `layers` times, each time with a share of the start mixed
+back in (as APPNP does, Gasteiger et al. 2019, with learned weights instead of fixed ones). Values
+are divided by the square root of the degree before and multiplied by it after, so that with even
+weights a round is the symmetric propagation of Kipf and Welling (2017) and hubs do not drown the
+rest. There is one set of matrices whatever the number of rounds, so it reaches far without
+overfitting: choose it when labels are few. Gradients flow through the attention weights.
 """
 
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from gtjax.nn.block import Attend, Watch, linear
@@ -34,7 +37,6 @@ class DecoupledTransformer(nnx.Module):
         self.config = config
         self.input = InputLayer(config, num_features, num_classes, rngs=rngs)
         self.norm = make_norm(config.norm, config.hidden, rngs=rngs)
-        self.value = linear(config.hidden, config.hidden, config, rngs)
         self.query_key = linear(config.hidden, 2 * config.hidden, config, rngs)
         self.bias = (
             linear(num_edge_features, config.heads, config, rngs) if num_edge_features else None
@@ -51,11 +53,14 @@ class DecoupledTransformer(nnx.Module):
     ) -> Outputs:
         """Run the model: in training with a random `key`, in evaluation without."""
         config = self.config
+        if inputs.degree_n is None:
+            raise ValueError("the decoupled model needs the degrees of the nodes (Inputs.degree_n)")
         noise = Noise(key, inputs.node_ids_n)
         watch = watch or (lambda name, value: None)
         h_nf = jax.nn.gelu(self.norm(self.input(inputs, noise, watch), inputs.valid_n))
         by_head = (h_nf.shape[0], -1, config.heads, config.hidden // config.heads)
-        start_nhd = self.value(noise.drop(h_nf, config.dropout)).reshape(by_head)[:, 0]
+        root_n1 = jnp.sqrt(jnp.maximum(inputs.degree_n, 1.0))[:, None]
+        start_nhd = (h_nf / root_n1).reshape(by_head)[:, 0]
         query_key = self.query_key(h_nf).astype(config.dtype).reshape(by_head)
         bias_eh = None
         if self.bias is not None and inputs.edge_x_ef is not None:
@@ -74,7 +79,7 @@ class DecoupledTransformer(nnx.Module):
             )
             value_nhd = (1 - config.restart) * mixed_nhd + config.restart * start_nhd
             watch(f"rounds.{number}", value_nhd)
-        embeddings_nf = value_nhd.reshape(h_nf.shape[0], config.hidden)
+        embeddings_nf = value_nhd.reshape(h_nf.shape[0], config.hidden) * root_n1
         logits_nc = self.output(noise.drop(embeddings_nf, config.dropout))
         watch("output", logits_nc)
         return Outputs(logits_nc, embeddings_nf)

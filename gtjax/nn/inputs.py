@@ -22,6 +22,7 @@ class Inputs(NamedTuple):
     edge_x_ef: jax.Array | None = None
     shown_labels_n: jax.Array | None = None  # -1 where the label is not shown
     valid_n: jax.Array | None = None  # False where the node is padding
+    degree_n: jax.Array | None = None  # edges that arrive at each node, as float
     node_ids_n: jax.Array | None = None  # numbers in the whole graph, for dropout
 
 

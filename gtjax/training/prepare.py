@@ -49,6 +49,7 @@ def make_batch(
         x_nf=jnp.asarray(scale_features(graph.x_nf, prepare.features)),
         positional_np=None if positional_np is None else jnp.asarray(positional_np),
         edge_x_ef=layout.edge_x_ef,
+        degree_n=jnp.asarray(edges.by_receiver.degrees_n, jnp.float32),
         node_ids_n=jnp.arange(graph.num_nodes, dtype=jnp.uint32),
     )
     nobody_n = np.zeros(graph.num_nodes, bool)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gtjax.graph import Graph
-from gtjax.nn import GraphTransformer, Inputs, ModelConfig, hide_labels, show_labels
+from gtjax.nn import ARCHITECTURES, GraphTransformer, Inputs, ModelConfig, hide_labels, show_labels
 from gtjax.nn.noise import Noise
 from gtjax.strategies import single
 from tests.kernels.oracle import dense_attention
@@ -35,12 +35,15 @@ def make_graph(edge_features=0, seed=0):
 
 def make_model(edge_features=0, **changes):
     config = ModelConfig(**{"hidden": 12, "heads": 3, "layers": 2, **changes})
-    return GraphTransformer(config, FEATURES, CLASSES, edge_features, rngs=nnx.Rngs(0))
+    architecture = ARCHITECTURES[config.architecture]
+    return architecture(config, FEATURES, CLASSES, edge_features, rngs=nnx.Rngs(0))
 
 
 def run(model, graph, key=None, **inputs):
     layout = single.layout(graph)
-    batch = Inputs(jnp.asarray(graph.x_nf), edge_x_ef=layout.edge_x_ef, **inputs)
+    degree_n = jnp.asarray(graph.by_receiver.degrees_n, jnp.float32)
+    batch = Inputs(jnp.asarray(graph.x_nf), None, layout.edge_x_ef, degree_n=degree_n)
+    batch = batch._replace(**inputs)
     return model(batch, partial(single.attend, layout), key=key)
 
 
@@ -69,6 +72,15 @@ def test_a_model_over_the_kernel_equals_one_over_dense_attention(norm, branches)
 def test_every_parameter_gets_a_gradient_that_finite_differences_confirm():
     graph = make_graph(edge_features=2)
     model = make_model(2, global_attention=True, label_input=True, positional="random_walk")
+    check_gradients(model, graph)
+
+
+def test_gradients_of_the_decoupled_model_flow_through_its_attention_weights():
+    model = make_model(2, architecture="decoupled", label_input=True, positional="random_walk")
+    check_gradients(model, make_graph(edge_features=2))
+
+
+def check_gradients(model, graph):
     shown = jnp.asarray(np.where(np.arange(NODES) % 2, graph.labels_n, -1))
     positional = jnp.asarray(np.random.default_rng(3).standard_normal((NODES, 16)), jnp.float32)
     graphdef, params = nnx.split(model, nnx.Param)
@@ -172,10 +184,10 @@ def test_bfloat16_keeps_parameters_and_sums_in_float32():
 
 def test_multilabel_embedding_sums_yes_and_no():
     model = make_model(label_input=True)
-    assert model.labels is not None
-    vectors = model.labels.vectors[...]
+    assert model.input.labels is not None
+    vectors = model.input.labels.vectors[...]
     shown = jnp.array([[1, 0, -1, -1], [-1, -1, -1, -1]])
-    got = model.labels(shown)
+    got = model.input.labels(shown)
     np.testing.assert_allclose(got[0], vectors[0] - vectors[1], atol=1e-6)
     assert not got[1].any()
 
@@ -204,3 +216,20 @@ def test_a_graph_without_features_still_runs():
     bare = Graph([0, 1], [1, 0], np.zeros((3, 0)), np.zeros(3, int))
     model = GraphTransformer(ModelConfig(hidden=8, heads=2), 0, 2, rngs=nnx.Rngs(0))
     assert np.isfinite(run(model, bare).logits_nc).all()
+
+
+def test_a_decoupled_model_with_even_weights_is_symmetric_propagation():
+    plain = make_graph()
+    graph = Graph([0, 5, 9], [9, 9, 0], plain.x_nf, plain.labels_n).symmetrised().with_self_loops()
+    model = make_model(architecture="decoupled", layers=3, restart=0.2)
+    model.query_key.kernel[...] = jnp.zeros_like(model.query_key.kernel[...])
+    got = run(model, graph).embeddings_nf
+    adjacency = np.zeros((NODES, NODES))
+    adjacency[graph.receivers_e, graph.senders_e] = 1
+    root = np.sqrt(adjacency.sum(axis=1))
+    even = adjacency / root[:, None] / root[None, :]
+    start = np.asarray(jax.nn.gelu(model.norm(model.input.features(graph.x_nf), None)))
+    want = start
+    for _ in range(3):
+        want = 0.8 * even @ want + 0.2 * start
+    np.testing.assert_allclose(got, want, atol=1e-5)

@@ -1,0 +1,121 @@
+"""Accuracy on real graphs: trains each stored config over its seeds or splits.
+
+    python experiments/accuracy.py --data FOLDER [--only cora tolokers]
+    python experiments/accuracy.py --table
+
+FOLDER holds the graphs as `NAME.npz` (the schema of `gtjax.save_npz`). The configs and the results
+(`results.json`) are in `experiments/accuracy/`. `--table` prints the results as in the README.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import gtjax
+
+HERE = Path(__file__).parent / "accuracy"
+RESULTS = HERE / "results.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A config, the graph it is for, and what is repeated."""
+
+    config: str
+    graph: str
+    vary: str  # "seed" or "split"
+    runs: int
+    target: float | None  # of the mean test metric
+
+
+CASES = [
+    Case("cora", "cora", "seed", 10, 0.825),
+    Case("amazon-computers", "amazon-computers", "split", 5, 0.915),
+    Case("tolokers", "tolokers", "split", 10, 0.82),
+    Case("ogbn-arxiv-labels", "ogbn-arxiv", "seed", 1, 0.68),
+    Case("ogbn-arxiv", "ogbn-arxiv", "seed", 1, None),
+]
+
+
+def run_case(case: Case, data: Path) -> dict[str, Any]:
+    """Train every seed or split of a case."""
+    config = gtjax.read_config(HERE / f"{case.config}.toml")
+    runs = []
+    for number in range(case.runs):
+        varied = dataclasses.replace(config, **{case.vary: number})
+        graph = gtjax.load(data / f"{case.graph}.npz", split=varied.split)
+        with tempfile.TemporaryDirectory() as folder:
+            varied = dataclasses.replace(varied, data=case.graph, out=Path(folder) / "run")
+            started = time.monotonic()
+            result = gtjax.fit(graph, config=varied, show_progress=False)
+            seconds = time.monotonic() - started
+        metric = result["metric"]
+        run = {case.vary: number, "seconds": round(seconds, 1)}
+        run |= {f"{name}_{metric}": result[f"{name}_{metric}"] for name in ("train", "val", "test")}
+        run |= {name: result[name] for name in ("best_step", "steps", "seconds_per_step")}
+        runs.append(run)
+        print(case.config, json.dumps(run), flush=True)
+    tests = [run[f"test_{metric}"] for run in runs]
+    return {
+        "graph": case.graph,
+        "metric": metric,
+        "mean": statistics.fmean(tests),
+        "deviation": statistics.stdev(tests) if len(tests) > 1 else None,
+        "target": case.target,
+        "runs": runs,
+        "peak_bytes_per_device": result["peak_bytes_per_device"],
+        "kernel": result["kernel"],
+        "device": result["device"],
+        "data_fingerprint": result["data"]["fingerprint"],
+        "config": result["config"],
+        "versions": result["versions"],
+        "command": f"python experiments/accuracy.py --data FOLDER --only {case.config}",
+    }
+
+
+def table(results: dict[str, Any]) -> str:
+    """The results as Markdown."""
+    lines = ["| config | graph | metric | test, mean | runs | target | s/step |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for name, result in results.items():
+        spread = f" ± {100 * result['deviation']:.1f}" if result["deviation"] is not None else ""
+        target = f"{100 * result['target']:.1f}" if result["target"] else "-"
+        pace = statistics.median(run["seconds_per_step"] for run in result["runs"])
+        lines.append(
+            f"| `{name}` | {result['graph']} | {result['metric']} | {100 * result['mean']:.1f}"
+            f"{spread} | {len(result['runs'])} | {target} | {pace:.2g} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is asked for, and store each result as soon as it is there."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder with the graphs")
+    names = [case.config for case in CASES]
+    parser.add_argument("--only", nargs="*", choices=names, default=names)
+    parser.add_argument("--table", action="store_true", help="print the stored results")
+    arguments = parser.parse_args()
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    if arguments.table:
+        print(table(results))
+        return
+    if arguments.data is None:
+        parser.error("--data FOLDER says where the graphs are")
+    for case in CASES:
+        if case.config in arguments.only:
+            results[case.config] = run_case(case, arguments.data)
+            ordered = {name: results[name] for name in names if name in results}
+            RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
