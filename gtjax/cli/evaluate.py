@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 
 import tyro
@@ -36,7 +37,8 @@ def run(argv: list[str]) -> int:
     graph = load(arguments.data or config.data, split=config.split)
     metrics = predict(folder, config, graph).metrics
     if arguments.json:
-        print(json.dumps(metrics))  # noqa: T201
+        known = {name: None if isnan(value) else value for name, value in metrics.items()}
+        print(json.dumps(known))  # noqa: T201
     else:
         print_metrics(metrics)
     return 0

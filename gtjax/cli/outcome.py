@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isnan, nan
 
 from gtjax.training.loop import Interrupted, Result
 from gtjax.training.progress import say
@@ -22,11 +23,13 @@ def report_outcome(train: Callable[[], Result]) -> int:
 
 def print_metrics(values: dict[str, float]) -> None:
     """One line for each metric, train, val and test beside each other."""
+    lines = []
     for metric in ("accuracy", "roc_auc"):
         found = [
-            f"{split} {values[f'{split}_{metric}']:.4f}"
+            f"{split} {value:.4f}"
             for split in ("train", "val", "test")
-            if values.get(f"{split}_{metric}") == values.get(f"{split}_{metric}", float("nan"))
+            if not isnan(value := values.get(f"{split}_{metric}", nan))
         ]
         if found:
-            print(f"{metric}: {', '.join(found)}")  # noqa: T201
+            lines.append(f"{metric}: {', '.join(found)}")
+    print("\n".join(lines) or "no metrics: no labelled train, val or test nodes")  # noqa: T201

@@ -124,6 +124,7 @@ class _Run:
                 "features": self.graph.num_features,
                 "edge_features": self.graph.num_edge_features,
                 "classes": self.graph.num_classes,
+                "multilabel": self.graph.is_multilabel,
             },
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -28,20 +29,11 @@ class Predictions:
 
 
 def predict(folder: RunFolder, config: TrainConfig, graph: Graph) -> Predictions:
-    """Run the best parameters of a run over a graph with the same features and classes."""
-    known = folder.read_json("data.json") or {}
-    sizes = {
-        "features": graph.num_features,
-        "edge_features": graph.num_edge_features,
-        "classes": graph.num_classes,
-    }
-    for name, size in sizes.items():
-        if known.get(name) != size:
-            raise UserError(
-                f"{folder.path} was trained on {known.get(name)} {name.replace('_', ' ')}; "
-                f"{graph.name} has {size}"
-            )
-    task = Task.of(graph, config.metric, config.optim.label_smoothing)
+    """Run the best parameters of a run over a graph with the same features and classes.
+
+    The graph may lack labels and splits; a metric over no labelled node is NaN.
+    """
+    graph, task = _fitted(folder, config, graph)
     program = Program(config, graph, task)
     state = program.initial_state()
     with Checkpoints(folder.path) as checkpoints:
@@ -53,6 +45,26 @@ def predict(folder: RunFolder, config: TrainConfig, graph: Graph) -> Predictions
         np.asarray(outputs.embeddings_nf),
         {name: float(value) for name, value in metrics.items()},
     )
+
+
+def _fitted(folder: RunFolder, config: TrainConfig, graph: Graph) -> tuple[Graph, Task]:
+    """The task that was trained, and the graph with labels of its kind; refuses what differs."""
+    known = folder.read_json("data.json") or {}
+    classes, multilabel = known.get("classes", 0), known.get("multilabel", False)
+    sizes = {"features": graph.num_features, "edge_features": graph.num_edge_features}
+    if (graph.labels_n < 0).all():
+        shape = (graph.num_nodes, classes) if multilabel else graph.num_nodes
+        graph = dataclasses.replace(graph, labels_n=np.full(shape, -1))
+    elif multilabel or graph.is_multilabel or graph.num_classes > classes:
+        # With one label per node the graph may lack the last classes.
+        sizes |= {"multilabel": graph.is_multilabel, "classes": graph.num_classes}
+    for name, size in sizes.items():
+        if known.get(name) != size:
+            raise UserError(
+                f"{folder.path} was trained on {known.get(name)} {name.replace('_', ' ')}; "
+                f"{graph.name} has {size}"
+            )
+    return graph, Task(classes, multilabel, config.metric, config.optim.label_smoothing)
 
 
 def check_format(path: Path) -> None:

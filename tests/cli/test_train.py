@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,6 +89,16 @@ def test_evaluating_on_other_data(gtjax, run):
     outcome = gtjax("evaluate", run, "--data", "synthetic-citation:nodes=200,classes=5")
     assert outcome.code == 2
     assert "was trained on 4 classes; synthetic-citation has 5" in outcome.err
+
+
+def test_evaluating_without_labels_says_so(gtjax, run, tmp_path):
+    graph = load(DATA)
+    bare = replace(graph, labels_n=np.full(300, -1), split_n={})
+    save_npz(bare, tmp_path / "bare.npz")
+    metrics = json.loads(gtjax("evaluate", run, "--data", tmp_path / "bare.npz", "--json").out)
+    assert metrics == {"train_accuracy": None, "val_accuracy": None, "test_accuracy": None}
+    outcome = gtjax("evaluate", run, "--data", tmp_path / "bare.npz")
+    assert outcome.out == "no metrics: no labelled train, val or test nodes\n"
 
 
 def test_predictions_are_written(gtjax, run, tmp_path):

@@ -102,3 +102,41 @@ def test_damaged_files_of_a_run_are_a_users_error(finished, graph, out):
     (out / "config.json").write_text(json.dumps({"stepz": 1}))
     with pytest.raises(UserError, match="Did you mean 'steps'"):
         RunFolder.open(out)
+
+
+def without_labels(graph):
+    return dataclasses.replace(graph, labels_n=np.full(graph.num_nodes, -1), split_n={})
+
+
+def test_a_graph_without_labels_gets_the_same_predictions(graph, finished, predictions):
+    again = predict(*RunFolder.open(finished.folder), without_labels(graph))
+    np.testing.assert_array_equal(again.probabilities_nc, predictions.probabilities_nc)
+    assert all(np.isnan(value) for value in again.metrics.values())
+
+
+def test_a_graph_that_lacks_the_last_class_is_accepted(graph, finished, predictions):
+    fewer = dataclasses.replace(graph, labels_n=np.minimum(graph.labels_n, 2))
+    again = predict(*RunFolder.open(finished.folder), fewer)
+    np.testing.assert_array_equal(again.probabilities_nc, predictions.probabilities_nc)
+
+
+def test_labels_of_another_kind_are_refused(graph, finished):
+    answers = dataclasses.replace(graph, labels_n=np.ones((graph.num_nodes, 4), int))
+    with pytest.raises(UserError, match=r"was trained on False multilabel; .* has True"):
+        predict(*RunFolder.open(finished.folder), answers)
+
+
+def test_yes_no_labels_are_learnt_and_predicted(graph, out):
+    answers = (graph.labels_n[:, None] == np.arange(3)).astype(int)
+    answers[::7, 0] = -1
+    answered = dataclasses.replace(graph, labels_n=answers)
+    result = fit(answered, config=small_config(out), show_progress=False)
+    assert result["metric"] == "roc_auc"
+    assert result["test_roc_auc"] > 0.6
+    predicted = predict(*RunFolder.open(out), answered)
+    assert {name: result[name] for name in predicted.metrics} == predicted.metrics
+    p_nt = predicted.probabilities_nc
+    assert p_nt.shape == (300, 3)
+    assert ((p_nt >= 0) & (p_nt <= 1)).all()
+    again = predict(*RunFolder.open(out), without_labels(graph))
+    np.testing.assert_array_equal(again.probabilities_nc, p_nt)
