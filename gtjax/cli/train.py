@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from pathlib import Path
 
 from gtjax.cli.arguments import parse
 from gtjax.training.config import TrainConfig, read_config
@@ -25,4 +27,6 @@ def run(argv: list[str]) -> int:
     from gtjax.training.loop import fit
 
     graph = load(config.data, split=config.split)
+    if Path(config.data).exists():  # so that the run can be resumed from any folder
+        config = dataclasses.replace(config, data=str(Path(config.data).resolve()))
     return report_outcome(lambda: fit(graph, config=config))

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-CACHE_VARIABLE = "GTJAX_CACHE_DIR"
+from gtjax.graph.user_cache import user_cache
 
 
 def cache_folder(cache_dir: str | Path | None = None) -> Path:
-    """The folder of downloaded data sets: the argument, else GTJAX_CACHE_DIR, else the user's."""
-    if cache_dir is None:
-        cache_dir = os.environ.get(CACHE_VARIABLE) or None
-    if cache_dir is None:
-        import platformdirs
-
-        cache_dir = platformdirs.user_cache_path("gtjax")
-    return Path(cache_dir).expanduser() / "datasets"
+    """The folder of downloaded data sets: below the argument, else below the user's cache."""
+    base = user_cache() if cache_dir is None else Path(cache_dir).expanduser()
+    return base / "datasets"
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def kernel_name(kernel: str) -> str:
     try:
         return backend_name(kernel)
     except ValueError as error:
-        raise UserError(f"--kernel: {error}") from error
+        raise UserError(f"--kernel {kernel}: {error}") from error
 
 
 def layout(graph: Graph, kernel: str = "auto") -> Layout:

@@ -68,8 +68,8 @@ def fit(
     config = config or TrainConfig(data=graph.name)
     if model is not None:
         config = dataclasses.replace(config, model=model)
-    task = Task.of(graph, config.metric, config.optim.label_smoothing)
-    return _Run(graph, config, task, RunFolder.create(config), show_progress).from_the_start()
+    run = _Run(graph, config, show_progress)  # refuses what cannot run before making a folder
+    return run.from_the_start(RunFolder.create(config))
 
 
 def resume(
@@ -79,30 +79,32 @@ def resume(
     known = folder.read_json("data.json") or {}
     if known and known.get("fingerprint") != graph.fingerprint:
         raise UserError(f"{config.data} has changed since {folder.path} began; start a new run")
-    task = Task.of(graph, config.metric, config.optim.label_smoothing)
-    return _Run(graph, config, task, folder, show_progress).from_checkpoint()
+    return _Run(graph, config, show_progress).from_checkpoint(folder)
 
 
 class _Run:
     """One run, from its first step or its checkpoint to its result."""
 
-    def __init__(
-        self, graph: Graph, config: TrainConfig, task: Task, folder: RunFolder, show: bool
-    ):
-        self.graph, self.config, self.task = graph, config, task
-        self.folder, self.show = folder, show
+    folder: RunFolder
+
+    def __init__(self, graph: Graph, config: TrainConfig, show: bool):
+        self.graph, self.config, self.show = graph, config, show
+        self.task = Task.of(graph, config.metric, config.optim.label_smoothing)
         self.kernel = single.kernel_name(config.kernel)
-        self.program = Program(config, graph, task)
+        self.program = Program(config, graph, self.task)
         self.rows: list[dict[str, Any]] = []  # of metrics.jsonl, one per step
         self.peak_bytes = 0
 
-    def from_the_start(self) -> Result:
+    def from_the_start(self, folder: RunFolder) -> Result:
+        self.folder = folder
         self._describe_data()
         if self.show:
             say(f"{self.graph}\nrun folder: {self.folder.path}")
         return self._run(lambda checkpoints, start: start)
 
-    def from_checkpoint(self) -> Result:
+    def from_checkpoint(self, folder: RunFolder) -> Result:
+        self.folder = folder
+
         def restore(checkpoints: Checkpoints, start: Snapshot) -> Snapshot:
             # A run that was killed before its first checkpoint begins again.
             snapshot = checkpoints.restore(start) if checkpoints.any else start
@@ -195,13 +197,7 @@ class _Run:
 
     def _compiled(self, state: State, batch: Batch) -> Any:
         step = jax.jit(self.program.advance, static_argnums=3, donate_argnums=0)
-        try:
-            lowered = step.lower(state, batch, np.int32(1), self.config.eval_every)
-        except ValueError as error:
-            if self.config.kernel == "auto":
-                raise
-            raise UserError(f"--kernel {self.config.kernel}: {error}") from error
-        compiled = lowered.compile()
+        compiled = step.lower(state, batch, np.int32(1), self.config.eval_every).compile()
         memory = compiled.memory_analysis()
         if memory is not None:
             self.peak_bytes = (

@@ -3,4 +3,4 @@
 from tests.training.small_run import DATA
 
 MODEL = ["--model.hidden", "8", "--model.layers", "1", "--model.heads", "2"]
-SMALL = ["--data", DATA, "--steps", "3", "--kernel", "xla", *MODEL]
+SMALL = ["--data", DATA, "--steps", "3", *MODEL]

@@ -23,7 +23,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli")
     save_npz(load(DATA), folder / "graph.npz")
     options = ["--data", str(folder / "graph.npz"), "--steps", "3", "--seed", "5"]
-    assert train.run([*options, *MODEL, "--kernel", "xla", "--out", str(folder / "run")]) == 0
+    assert train.run([*options, *MODEL, "--out", str(folder / "run")]) == 0
     return folder / "run"
 
 
@@ -57,8 +57,7 @@ def test_a_file_holds_the_same_graph_as_the_generator_it_came_from(gtjax, run, o
 def test_options_win_over_the_config_file(gtjax, tmp_path, out):
     path = tmp_path / "run.toml"
     path.write_text(
-        f'data = "{DATA}"\nsteps = 99\nseed = 5\nkernel = "xla"\n'
-        "[model]\nhidden = 8\nlayers = 1\nheads = 8\n"
+        f'data = "{DATA}"\nsteps = 99\nseed = 5\n[model]\nhidden = 8\nlayers = 1\nheads = 8\n'
     )
     outcome = gtjax("train", "--config", path, "--steps", 3, "--model.heads", 2, "--out", out)
     assert outcome.code == 0

@@ -16,7 +16,5 @@ OPTIM = OptimConfig(learning_rate=0.03, warmup=2)
 
 def small_config(out: Path | None = None, **changes) -> TrainConfig:
     """A config that learns something within a dozen steps."""
-    config = TrainConfig(
-        data=DATA, steps=STEPS, eval_every=4, out=out, model=MODEL, optim=OPTIM, kernel="xla"
-    )
+    config = TrainConfig(data=DATA, steps=STEPS, eval_every=4, out=out, model=MODEL, optim=OPTIM)
     return replace(config, **changes)

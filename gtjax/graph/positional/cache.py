@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 
 from gtjax.graph.errors import UserError
 from gtjax.graph.graph import Graph
 from gtjax.graph.positional.laplacian_eigenvectors import laplacian
 from gtjax.graph.positional.progress import Progress, ignore_progress
 from gtjax.graph.positional.random_walks import random_walk
+from gtjax.graph.user_cache import user_cache
 
 ENCODINGS: dict[str, Callable[..., np.ndarray]] = {
     "random_walk": random_walk,
@@ -59,9 +59,7 @@ def encode(
 
 def default_cache_dir() -> Path:
     """Where encodings are kept unless the caller says otherwise."""
-    chosen = os.environ.get("GTJAX_CACHE_DIR")
-    base = Path(chosen) if chosen else platformdirs.user_cache_path("gtjax")
-    return base / "positional"
+    return user_cache() / "positional"
 
 
 def _load(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
