@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "gtjax.datasets": {"gtjax.graph"},
     "gtjax.strategies": {"gtjax.graph", "pallas_kernels"},
     "gtjax.training": {"gtjax.graph", "gtjax.nn", "gtjax.strategies"},
-    "gtjax.cli": {"gtjax", "gtjax.graph", "gtjax.datasets", "gtjax.training"},
+    "gtjax.cli": {"gtjax", "gtjax.graph", "gtjax.datasets", "gtjax.training", "gtjax.strategies"},
     "gtjax": {"gtjax.graph", "gtjax.datasets", "gtjax.nn", "gtjax.training"},
     "experiments": {"gtjax"},
 }

@@ -40,9 +40,20 @@ def run(argv: list[str]) -> int:
     problems = find_problems(machine)
     if error:
         problems.insert(0, f"jax cannot start: {error}")
+    else:
+        lines += _kernels()
     lines += [f"problem: {problem}" for problem in problems] or ["no problems found"]
     print("\n".join(lines))  # noqa: T201
     return 1 if problems else 0
+
+
+def _kernels() -> list[str]:
+    """The attention back end in use, and those that would be faster if they could run."""
+    from gtjax.strategies import single
+
+    lines = [f"{'kernel':<18}{single.kernel_name('auto')}"]
+    missing = single.missing_kernels().items()
+    return lines + [f"note: kernel {name} is not in use: {reason}" for name, reason in missing]
 
 
 def find_problems(machine: Machine) -> list[str]:

@@ -8,6 +8,7 @@ import jax
 
 from gtjax.graph import Graph, UserError
 from pallas_kernels.segment_attention import (
+    BACKENDS,
     Dropout,
     Edges,
     backend_name,
@@ -30,6 +31,13 @@ def kernel_name(kernel: str) -> str:
         return backend_name(kernel)
     except ValueError as error:
         raise UserError(f"--kernel {kernel}: {error}") from error
+
+
+def missing_kernels() -> dict[str, str]:
+    """Back ends that are made for this platform and cannot run on it, and why."""
+    platform = jax.default_backend()
+    reasons = {n: b.why_not() for n, b in BACKENDS.items() if platform in b.platforms}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def layout(graph: Graph, kernel: str = "auto") -> Layout:

@@ -62,7 +62,9 @@ class Checkpoints:
         """Write in the background; earlier checkpoints stay until this one is whole."""
         step = int(snapshot.state.step)
         if step != self._manager.latest_step():
-            self._manager.save(step, args=ocp.args.StandardSave(_as_dict(snapshot)))
+            # A copy, since training goes on in the same buffers while this is being written.
+            still = jax.tree.map(jnp.copy, _as_dict(snapshot))
+            self._manager.save(step, args=ocp.args.StandardSave(still))
 
     @property
     def any(self) -> bool:

@@ -100,6 +100,8 @@ class _Run:
         self._describe_data()
         if self.show:
             say(f"{self.graph}\nrun folder: {self.folder.path}")
+            for name, reason in single.missing_kernels().items():
+                say(f"using kernel {self.kernel}; {name} would be faster, but {reason}")
         return self._run(lambda checkpoints, start: start)
 
     def from_checkpoint(self, folder: RunFolder) -> Result:

@@ -40,11 +40,12 @@ def write_report(
         if not isinstance(value, list | dict) and value is not None
     }
     shown.update({f"{name} nodes": size for name, size in figures["splits"].items()})
-    outcome = {
-        name: result[name]
-        for name in result
-        if name.startswith(("train_", "val_", "test_")) or name in _OUTCOME
-    }
+    measured = [
+        f"{split}_{metric}"
+        for metric in ("accuracy", "roc_auc")
+        for split in ("train", "val", "test")
+    ]
+    outcome = {name: result[name] for name in (*measured, *_OUTCOME) if name in result}
     body = [
         "<h2>Result</h2>",
         _table(outcome),

@@ -18,6 +18,7 @@ import numpy as np
 
 from pallas_kernels.segment_attention.types import Dropout, Edges, Partial
 
+LIBRARY = "_cpu.*"  # beside this file, named as Python extensions are on the platform
 _FORWARD = "gtjax_attention_forward"
 _RECEIVERS = "gtjax_attention_backward_receivers"
 _SENDERS = "gtjax_attention_backward_senders"
@@ -30,7 +31,7 @@ def why_not() -> str | None:
 
 @functools.cache
 def _load() -> str | None:
-    libraries = sorted(Path(__file__).parent.glob("_cpu.*"))
+    libraries = sorted(Path(__file__).parent.glob(LIBRARY))
     if not libraries:
         return (
             "it was not built, for lack of a C++ compiler when gtjax was installed "

@@ -103,3 +103,13 @@ def test_a_cache_that_cannot_be_written_is_found(gtjax, tmp_path, monkeypatch):
     outcome = gtjax("doctor")
     assert outcome.code == 1
     assert "problem: the cache folder cannot be written" in outcome.out
+
+
+def test_a_kernel_that_cannot_run_is_told_with_its_reason(monkeypatch, capsys):
+    reason = "it was not built"
+    monkeypatch.setattr("gtjax.strategies.single.missing_kernels", lambda: {"cpu": reason})
+    monkeypatch.setattr("gtjax.strategies.single.kernel_name", lambda kernel: "xla")
+    doctor.run([])
+    shown = capsys.readouterr().out
+    assert "note: kernel cpu is not in use: it was not built" in shown
+    assert "kernel            xla" in shown

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from pallas_kernels.segment_attention import (
     BACKENDS,
     Dropout,
+    backend_name,
     build_edges,
     choose_backend,
+    cpu,
     finish,
     keep_scale,
     merge,
@@ -200,3 +202,17 @@ def test_a_back_end_asked_for_by_name_never_falls_back():
 def test_edges_that_break_a_rule_are_refused(senders, receivers, rule):
     with pytest.raises(ValueError, match=rule):
         build_edges(np.array(senders), np.array(receivers), num_senders=3, num_receivers=3)
+
+
+def test_without_its_library_the_native_kernel_says_why_and_auto_takes_another(monkeypatch):
+    monkeypatch.setattr("pallas_kernels.segment_attention.cpu.LIBRARY", "_absent.*")
+    cpu._load.cache_clear()
+    try:
+        assert "C++ compiler" in (cpu.why_not() or "")
+        assert backend_name("auto", "cpu") == "xla"
+        with pytest.raises(ValueError, match="kernel 'cpu' cannot run: it was not built"):
+            backend_name("cpu", "cpu")
+    finally:
+        monkeypatch.undo()
+        cpu._load.cache_clear()
+    assert backend_name("auto", "tpu") == "xla"
