@@ -14,7 +14,6 @@ import dataclasses
 import json
 import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -44,38 +43,40 @@ CASES = [
 ]
 
 
+def run_once(case: Case, data: Path, number: int) -> gtjax.Result:
+    """Train one seed or split of a case."""
+    config = gtjax.read_config(HERE / f"{case.config}.toml")
+    config = dataclasses.replace(config, **{case.vary: number}, data=case.graph)
+    graph = gtjax.load(data / f"{case.graph}.npz", split=config.split)
+    with tempfile.TemporaryDirectory() as folder:
+        config = dataclasses.replace(config, out=Path(folder) / "run")
+        result = gtjax.fit(graph, config=config, show_progress=False)
+    metric = result["metric"]
+    shown = {name: round(result[f"{name}_{metric}"], 4) for name in ("train", "val", "test")}
+    print(case.config, case.vary, number, metric, shown, flush=True)
+    return result
+
+
 def run_case(case: Case, data: Path) -> dict[str, Any]:
     """Train every seed or split of a case."""
-    config = gtjax.read_config(HERE / f"{case.config}.toml")
-    runs = []
-    for number in range(case.runs):
-        varied = dataclasses.replace(config, **{case.vary: number})
-        graph = gtjax.load(data / f"{case.graph}.npz", split=varied.split)
-        with tempfile.TemporaryDirectory() as folder:
-            varied = dataclasses.replace(varied, data=case.graph, out=Path(folder) / "run")
-            started = time.monotonic()
-            result = gtjax.fit(graph, config=varied, show_progress=False)
-            seconds = time.monotonic() - started
-        metric = result["metric"]
-        run = {case.vary: number, "seconds": round(seconds, 1)}
-        run |= {f"{name}_{metric}": result[f"{name}_{metric}"] for name in ("train", "val", "test")}
-        run |= {name: result[name] for name in ("best_step", "steps", "seconds_per_step")}
-        runs.append(run)
-        print(case.config, json.dumps(run), flush=True)
-    tests = [run[f"test_{metric}"] for run in runs]
+    results = [run_once(case, data, number) for number in range(case.runs)]
+    first = results[0]
+    metric = first["metric"]
+    tests = [result[f"test_{metric}"] for result in results]
+    kept = [f"{name}_{metric}" for name in ("train", "val", "test")]
+    kept += ["best_step", "steps", "seconds_per_step"]
     return {
         "graph": case.graph,
         "metric": metric,
         "mean": statistics.fmean(tests),
         "deviation": statistics.stdev(tests) if len(tests) > 1 else None,
         "target": case.target,
-        "runs": runs,
-        "peak_bytes_per_device": result["peak_bytes_per_device"],
-        "kernel": result["kernel"],
-        "device": result["device"],
-        "data_fingerprint": result["data"]["fingerprint"],
-        "config": result["config"],
-        "versions": result["versions"],
+        "runs": [
+            {case.vary: number} | {name: result[name] for name in kept}
+            for number, result in enumerate(results)
+        ],
+        **{name: first[name] for name in ("peak_bytes_per_device", "kernel", "device", "versions")},
+        "config": first["config"] | {"out": None},
         "command": f"python experiments/accuracy.py --data FOLDER --only {case.config}",
     }
 
@@ -97,7 +98,7 @@ def table(results: dict[str, Any]) -> str:
 
 def main() -> None:
     """Run what is asked for, and store each result as soon as it is there."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Accuracy on real graphs.")
     parser.add_argument("--data", type=Path, help="folder with the graphs")
     names = [case.config for case in CASES]
     parser.add_argument("--only", nargs="*", choices=names, default=names)
