@@ -81,6 +81,11 @@ def run_case(case: Case, data: Path) -> dict[str, Any]:
     }
 
 
+def stored() -> dict[str, Any]:
+    """The results so far."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+
+
 def table(results: dict[str, Any]) -> str:
     """The results as Markdown."""
     lines = ["| config | graph | metric | test, mean | runs | target | s/step |"]
@@ -104,18 +109,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=names, default=names)
     parser.add_argument("--table", action="store_true", help="print the stored results")
     arguments = parser.parse_args()
-    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     if arguments.table:
-        print(table(results))
+        print(table(stored()))
         return
     if arguments.data is None:
         parser.error("--data FOLDER says where the graphs are")
     for case in CASES:
         if case.config in arguments.only:
-            results[case.config] = run_case(case, arguments.data)
+            new = {case.config: run_case(case, arguments.data)}
+            results = stored() | new  # read again: another case may have ended meanwhile
             ordered = {name: results[name] for name in names if name in results}
             RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
-    print(table(results))
+    print(table(stored()))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -13,15 +13,6 @@ from gtjax.training.config import read_config, to_mapping
 ROOT = Path(__file__).parents[1]
 ACCURACY = ROOT / "experiments" / "accuracy"
 RESULTS = json.loads((ACCURACY / "results.json").read_text(encoding="utf-8"))
-
-
-def accuracy_script():
-    spec = importlib.util.spec_from_file_location("accuracy", ROOT / "experiments" / "accuracy.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("path", sorted(ACCURACY.glob("*.toml")), ids=lambda path: path.stem)
@@ -39,5 +30,6 @@ def test_every_config_has_the_result_it_gave(path):
 
 def test_the_readme_shows_the_stored_results():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for line in accuracy_script().table(RESULTS).splitlines():
+    script = runpy.run_path(str(ROOT / "experiments" / "accuracy.py"))
+    for line in script["table"](RESULTS).splitlines():
         assert line in readme, f"README lacks: {line}"

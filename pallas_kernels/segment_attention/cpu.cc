@@ -217,7 +217,7 @@ ffi::Error Forward(ffi::ThreadPool pool, Floats q, Floats k, Floats v, Ints offs
             float* s = &logits[b * heads];
 #pragma omp simd
             for (int64_t h = 0; h < heads; ++h) {
-              const float w = s[h] > kNothing ? Exp(s[h] - m[h]) : 0.0f;
+              const float w = s[h] <= kNothing ? 0.0f : Exp(s[h] - m[h]);  // NaN stays NaN
               l[h] += w;
               s[h] = w;
             }
@@ -267,7 +267,7 @@ ffi::Error BackwardReceivers(ffi::ThreadPool pool, Floats q, Floats k, Floats v,
           for (int64_t h = 0; h < heads; ++h) {
             const float logit = s[h] + (data.bias ? data.bias[e * heads + h] : 0.0f);
             const float keep = data.drops() ? data.Keep(e, h) : 1.0f;
-            const float p = logit > kNothing ? Exp(logit - z[h]) : 0.0f;
+            const float p = logit <= kNothing ? 0.0f : Exp(logit - z[h]);
             s[h] = p * (w[h] * keep - sums[h]);
             if (dbiases) dbiases[e * heads + h] = s[h];
           }
@@ -315,7 +315,7 @@ ffi::Error BackwardSenders(ffi::ThreadPool pool, Floats q, Floats k, Floats v, I
             const float logit = s[h] + (data.bias ? data.bias[position * heads + h] : 0.0f);
             const float keep = data.drops() ? data.Keep(position, h) : 1.0f;
             const float p =
-                logit > kNothing ? Exp(logit - lse.typed_data()[i * heads + h]) : 0.0f;
+                logit <= kNothing ? 0.0f : Exp(logit - lse.typed_data()[i * heads + h]);
             s[h] = p * (w[h] * keep - delta.typed_data()[i * heads + h]);
             w[h] = p * keep;
           }

@@ -136,7 +136,7 @@ def merge_axis(parts: Partial) -> Partial:
 
 def finish(partial: Partial) -> jax.Array:
     """Normalise: the attention output. Rows without edges are zero."""
-    return partial.acc_rhd / jnp.where(partial.sum_rh > 0, partial.sum_rh, 1.0)[..., None]
+    return partial.acc_rhd / jnp.where(partial.sum_rh == 0, 1.0, partial.sum_rh)[..., None]
 
 
 def log_sum_exp(partial: Partial) -> jax.Array:

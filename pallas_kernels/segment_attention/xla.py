@@ -40,9 +40,10 @@ def forward(
         real_tw1, senders_tw, positions_tw = _slots(starts_t, senders_tw)
         logits_twh = _dot("thd,twhd->twh", q_rhd[rows_t], k_shd[senders_tw]) * _scale(q_rhd)
         logits_twh += edge_data.bias(positions_tw)
-        logits_twh = jnp.maximum(jnp.where(real_tw1, logits_twh, NOTHING), NOTHING)
+        # Comparisons written so that a NaN stays one: it must reach the guard of the training.
+        logits_twh = jnp.where(real_tw1 & ~(logits_twh < NOTHING), logits_twh, NOTHING)
         max_th = logits_twh.max(axis=1)
-        weights_twh = jnp.exp(logits_twh - max_th[:, None]) * (logits_twh > NOTHING)
+        weights_twh = jnp.where(logits_twh <= NOTHING, 0.0, jnp.exp(logits_twh - max_th[:, None]))
         kept_twh = weights_twh * edge_data.keep(positions_tw)
         values_thd = _dot("twh,twhd->thd", kept_twh, v_shd[senders_tw])
         return Partial(max_th, weights_twh.sum(axis=1), values_thd)
@@ -80,7 +81,7 @@ def backward(
     ) -> tuple[jax.Array, jax.Array]:
         """Kept weight of each edge, and gradient of its logit."""
         logits_twh = logits_twh * scale + edge_data.bias(positions_tw)
-        weights_twh = jnp.where(real_tw1 & (logits_twh > NOTHING), jnp.exp(logits_twh - lse), 0.0)
+        weights_twh = jnp.where(real_tw1 & ~(logits_twh <= NOTHING), jnp.exp(logits_twh - lse), 0.0)
         keep_twh = edge_data.keep(positions_tw)
         return weights_twh * keep_twh, weights_twh * (dweights_twh * keep_twh - delta)
 

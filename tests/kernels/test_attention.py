@@ -127,6 +127,19 @@ def test_bias_of_minus_infinity_removes_an_edge(kernel):
 
 
 @pytest.mark.parametrize("kernel", BACKENDS_HERE)
+@pytest.mark.parametrize("broken", [0, 1, 2], ids=["query", "key", "value"])
+def test_a_nan_is_not_hidden(broken, kernel):
+    senders, receivers, nodes = GRAPHS["prime"]
+    arrays = list(qkv(nodes))
+    node = 17
+    arrays[broken][node] = np.nan
+    out, grads = run(*arrays[:3], None, arrays[3], edges_of(GRAPHS["prime"]), kernel)
+    rows = [node] if broken == 0 else receivers[senders == node]
+    assert np.isnan(out[rows]).any(axis=(1, 2)).all()
+    assert np.isnan(np.asarray(grads[0])[rows]).any(axis=(1, 2)).all()
+
+
+@pytest.mark.parametrize("kernel", BACKENDS_HERE)
 def test_runs_are_bit_equal(kernel):
     q, k, v, dout = qkv(GRAPHS["hub of hubs"][2])
     edges = edges_of(GRAPHS["hub of hubs"])

@@ -91,7 +91,8 @@ def test_the_average_follows_the_parameters_quickly_at_first(runner):
 
 def test_a_step_that_is_not_finite_changes_nothing_but_the_verdict(runner):
     before, _ = runner.advance(runner.program.initial_state(), 2)
-    inputs = runner.batch.inputs._replace(x_nf=runner.batch.inputs.x_nf.at[0, 0].set(jnp.nan))
+    node = int(np.flatnonzero(runner.batch.split_n["train"])[0])
+    inputs = runner.batch.inputs._replace(x_nf=runner.batch.inputs.x_nf.at[node, 0].set(jnp.nan))
     after, losses = runner.advance(before, 3, runner.batch._replace(inputs=inputs))
     assert not np.isfinite(losses[0])
     assert not bool(after.healthy)
