@@ -40,7 +40,7 @@ def _list(as_json: bool) -> None:
     infos = listing()
     if as_json:
         rows = [{**vars(info), "cached_path": _text(info.cached_path)} for info in infos]
-        print(json.dumps(rows, indent=1))  # noqa: T201
+        print(json.dumps(rows, indent=1))
         return
     table = Table(box=None, header_style="bold")
     for column in ("name", "kind", "size", "cached", "what it is"):
@@ -61,7 +61,7 @@ def _describe(data: str, as_json: bool) -> None:
 
     figures = statistics(load(data))
     if as_json:
-        print(json.dumps(figures, indent=1))  # noqa: T201
+        print(json.dumps(figures, indent=1))
         return
     table = Table(box=None, show_header=False)
     for name, value in figures.items():

@@ -43,7 +43,7 @@ def run(argv: list[str]) -> int:
     else:
         lines += _kernels()
     lines += [f"problem: {problem}" for problem in problems] or ["no problems found"]
-    print("\n".join(lines))  # noqa: T201
+    print("\n".join(lines))
     return 1 if problems else 0
 
 

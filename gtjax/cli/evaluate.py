@@ -38,7 +38,7 @@ def run(argv: list[str]) -> int:
     metrics = predict(folder, config, graph).metrics
     if arguments.json:
         known = {name: None if isnan(value) else value for name, value in metrics.items()}
-        print(json.dumps(known))  # noqa: T201
+        print(json.dumps(known))
     else:
         print_metrics(metrics)
     return 0

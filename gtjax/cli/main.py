@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("gtjax: interrupted", file=sys.stderr)  # noqa: T201
+        print("gtjax: interrupted", file=sys.stderr)
         return 130
 
 
@@ -59,9 +59,9 @@ def _usage() -> str:
 
 
 def _mistake(message: str) -> int:
-    print(f"gtjax: {message}", file=sys.stderr)  # noqa: T201
+    print(f"gtjax: {message}", file=sys.stderr)
     return 2
 
 
 def _print(text: str) -> None:
-    print(text)  # noqa: T201
+    print(text)

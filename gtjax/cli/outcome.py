@@ -17,7 +17,7 @@ def report_outcome(train: Callable[[], Result]) -> int:
         say(str(stopped))
         return 0
     print_metrics(result.values)
-    print(f"report: {result.folder / 'report.html'}")  # noqa: T201
+    print(f"report: {result.folder / 'report.html'}")
     return 0
 
 
@@ -32,4 +32,4 @@ def print_metrics(values: dict[str, float]) -> None:
         ]
         if found:
             lines.append(f"{metric}: {', '.join(found)}")
-    print("\n".join(lines) or "no metrics: no labelled train, val or test nodes")  # noqa: T201
+    print("\n".join(lines) or "no metrics: no labelled train, val or test nodes")
