@@ -54,6 +54,23 @@ def linear(inputs: int, outputs: int, config: ModelConfig, rngs: nnx.Rngs) -> nn
     )
 
 
+class EdgeBias(nnx.Module):
+    """A bias per edge and head from the features of the edge; none where there are no features."""
+
+    def __init__(self, config: ModelConfig, num_edge_features: int, *, rngs: nnx.Rngs):
+        self.weights = (
+            linear(num_edge_features, config.heads, config, rngs) if num_edge_features else None
+        )
+
+    def __call__(self, edge_x_ef: jax.Array | None) -> jax.Array | None:
+        """The bias, [edges, heads]."""
+        if self.weights is None:
+            return None
+        if edge_x_ef is None:
+            raise ValueError("this model was made for edge features; the graph has none")
+        return self.weights(edge_x_ef)
+
+
 class EdgeAttention(nnx.Module):
     """Multi-head attention over edges, with a bias per edge and head from edge features."""
 
@@ -61,9 +78,7 @@ class EdgeAttention(nnx.Module):
         self.config = config
         self.qkv = linear(config.hidden, 3 * config.hidden, config, rngs)
         self.out = linear(config.hidden, config.hidden, config, rngs)
-        self.bias = (
-            linear(num_edge_features, config.heads, config, rngs) if num_edge_features else None
-        )
+        self.bias = EdgeBias(config, num_edge_features, rngs=rngs)
 
     def __call__(
         self, x_nf: jax.Array, edge_x_ef: jax.Array | None, attend: Attend, noise: Noise
@@ -72,11 +87,7 @@ class EdgeAttention(nnx.Module):
         config = self.config
         by_head = (x_nf.shape[0], 3, config.heads, config.hidden // config.heads)
         qkv = self.qkv(x_nf).astype(config.dtype).reshape(by_head)
-        bias_eh = None
-        if self.bias is not None:
-            if edge_x_ef is None:
-                raise ValueError("this model was made for edge features; the graph has none")
-            bias_eh = self.bias(edge_x_ef)
+        bias_eh = self.bias(edge_x_ef)
         dropout = None
         if config.attention_dropout and not noise.quiet:
             dropout = (config.attention_dropout, noise.seed())

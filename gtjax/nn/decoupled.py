@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from gtjax.nn.block import Attend, Watch, linear
+from gtjax.nn.block import Attend, EdgeBias, Watch, linear
 from gtjax.nn.config import ModelConfig
 from gtjax.nn.inputs import InputLayer, Inputs, Outputs
 from gtjax.nn.noise import Noise
@@ -38,9 +38,7 @@ class DecoupledTransformer(nnx.Module):
         self.input = InputLayer(config, num_features, num_classes, rngs=rngs)
         self.norm = make_norm(config.norm, config.hidden, rngs=rngs)
         self.query_key = linear(config.hidden, 2 * config.hidden, config, rngs)
-        self.bias = (
-            linear(num_edge_features, config.heads, config, rngs) if num_edge_features else None
-        )
+        self.bias = EdgeBias(config, num_edge_features, rngs=rngs)
         self.output = linear(config.hidden, num_classes, config, rngs)
 
     def __call__(
@@ -62,9 +60,7 @@ class DecoupledTransformer(nnx.Module):
         root_n1 = jnp.sqrt(jnp.maximum(inputs.degree_n, 1.0))[:, None]
         start_nhd = (h_nf / root_n1).reshape(by_head)[:, 0]
         query_key = self.query_key(h_nf).astype(config.dtype).reshape(by_head)
-        bias_eh = None
-        if self.bias is not None and inputs.edge_x_ef is not None:
-            bias_eh = self.bias(inputs.edge_x_ef)
+        bias_eh = self.bias(inputs.edge_x_ef)
         value_nhd = start_nhd
         for number in range(config.layers):
             dropout = None

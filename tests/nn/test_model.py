@@ -233,3 +233,9 @@ def test_a_decoupled_model_with_even_weights_is_symmetric_propagation():
     for _ in range(3):
         want = 0.8 * even @ want + 0.2 * start
     np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["transformer", "decoupled"])
+def test_a_model_made_for_edge_features_does_not_run_without(architecture):
+    with pytest.raises(ValueError, match="made for edge features"):
+        run(make_model(2, architecture=architecture), make_graph())
