@@ -53,9 +53,12 @@ def backend_name(kernel: str = "auto", platform: str | None = None) -> str:
     return kernel
 
 
-def choose_backend(kernel: str = "auto", platform: str | None = None) -> Backend:
-    """The back end of that name, or with "auto" the first that can run on the platform."""
-    return BACKENDS[backend_name(kernel, platform)]
+def choose_backend(kernel: str | Backend = "auto", platform: str | None = None) -> Backend:
+    """The back end of that name, or with "auto" the first that can run on the platform.
+
+    A `Backend` is taken as it is: for one that is not in the table, or only interpreted here.
+    """
+    return kernel if isinstance(kernel, Backend) else BACKENDS[backend_name(kernel, platform)]
 
 
 def segment_attention(
@@ -66,7 +69,7 @@ def segment_attention(
     bias_eh: jax.Array | None = None,
     *,
     dropout: Dropout | None = None,
-    kernel: str = "auto",
+    kernel: str | Backend = "auto",
 ) -> jax.Array:
     """Attention of every receiver over its in-edges, differentiable in q, k, v and bias.
 

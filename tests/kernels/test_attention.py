@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_kernels.segment_attention import (
-    BACKENDS,
     Dropout,
     backend_name,
     build_edges,
@@ -22,14 +21,10 @@ from pallas_kernels.segment_attention import (
     segment_attention,
 )
 from pallas_kernels.segment_attention.types import NOTHING, Partial
+from tests.kernels.conformance import KERNELS
 from tests.kernels.oracle import awkward_graphs, dense_attention
 
 GRAPHS = awkward_graphs()
-BACKENDS_HERE = [
-    name
-    for name, backend in BACKENDS.items()
-    if jax.default_backend() in backend.platforms and not backend.why_not()
-]
 
 
 def qkv(nodes, heads=3, width=8, seed=0, dtype=np.float32):
@@ -62,7 +57,7 @@ def assert_agrees(got, want, tolerance=1e-5):
         np.testing.assert_allclose(a, b, atol=tolerance * scale, rtol=0, err_msg=name)
 
 
-@pytest.mark.parametrize("kernel", BACKENDS_HERE)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_values_and_gradients_equal_the_dense_oracle(name, rate, kernel):
@@ -76,7 +71,7 @@ def test_values_and_gradients_equal_the_dense_oracle(name, rate, kernel):
     assert_agrees((out, *grads), (want, *want_grads))
 
 
-@pytest.mark.parametrize("kernel", BACKENDS_HERE)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(("heads", "width"), [(1, 8), (8, 16), (2, 100), (1, 256)])
 def test_head_shapes(heads, width, kernel):
     senders, receivers, nodes = GRAPHS["prime"]
@@ -86,7 +81,7 @@ def test_head_shapes(heads, width, kernel):
     assert_agrees((out, *grads[:3]), (want, *want_grads[:3]))
 
 
-@pytest.mark.parametrize("kernel", BACKENDS_HERE)
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_bfloat16_inputs_accumulate_in_float32(kernel):
     senders, receivers, nodes = GRAPHS["hub of hubs"]
     q, k, v, dout = (jnp.asarray(a, jnp.bfloat16) for a in qkv(nodes))
@@ -99,7 +94,7 @@ def test_bfloat16_inputs_accumulate_in_float32(kernel):
     assert_agrees(got, (want, *want_grads[:3]), tolerance=2**-7)
 
 
-@pytest.mark.parametrize("kernel", BACKENDS_HERE)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("size", [1e2, 1e4])
 def test_extreme_logits_stay_finite(size, kernel):
     senders, receivers, nodes = GRAPHS["hub receives half of all edges"]
@@ -113,7 +108,7 @@ def test_extreme_logits_stay_finite(size, kernel):
     assert_agrees((out, *grads), (want, *want_grads), tolerance=1e-7 * size * 5)
 
 
-@pytest.mark.parametrize("kernel", BACKENDS_HERE)
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_bias_of_minus_infinity_removes_an_edge(kernel):
     senders = np.array([0, 1, 2, 1], np.int32)
     receivers = np.array([0, 0, 0, 1], np.int32)
@@ -126,7 +121,7 @@ def test_bias_of_minus_infinity_removes_an_edge(kernel):
     assert not np.asarray(grads[3])[2:].any()
 
 
-@pytest.mark.parametrize("kernel", BACKENDS_HERE)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("broken", [0, 1, 2], ids=["query", "key", "value"])
 def test_a_nan_is_not_hidden(broken, kernel):
     senders, receivers, nodes = GRAPHS["prime"]
@@ -139,7 +134,7 @@ def test_a_nan_is_not_hidden(broken, kernel):
     assert np.isnan(np.asarray(grads[0])[rows]).any(axis=(1, 2)).all()
 
 
-@pytest.mark.parametrize("kernel", BACKENDS_HERE)
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_runs_are_bit_equal(kernel):
     q, k, v, dout = qkv(GRAPHS["hub of hubs"][2])
     edges = edges_of(GRAPHS["hub of hubs"])
@@ -147,7 +142,7 @@ def test_runs_are_bit_equal(kernel):
     jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
-@pytest.mark.parametrize("kernel", BACKENDS_HERE)
+@pytest.mark.parametrize("kernel", KERNELS)
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), parts=st.integers(2, 4))
 def test_merged_partials_of_any_split_equal_the_whole(kernel, seed, parts):
@@ -185,7 +180,7 @@ def test_dropout_keeps_the_stated_share_and_differs_by_head_and_seed(seed, rate)
         assert abs((a == b).mean() - agree_by_chance) < 0.03
 
 
-@pytest.mark.parametrize("kernel", BACKENDS_HERE)
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_temporary_memory_is_a_fraction_of_one_value_per_edge_and_channel(kernel):
     nodes, degree, heads, width = 2003, 240, 4, 16
     senders = np.random.default_rng(0).integers(0, nodes, nodes * degree).astype(np.int32)
