@@ -2,6 +2,7 @@
 
 from pallas_kernels.segment_attention.api import (
     BACKENDS,
+    Backend,
     backend_name,
     choose_backend,
     segment_attention,
@@ -19,6 +20,7 @@ from pallas_kernels.segment_attention.types import (
 
 __all__ = [
     "BACKENDS",
+    "Backend",
     "Dropout",
     "Edges",
     "Partial",

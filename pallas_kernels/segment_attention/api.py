@@ -26,13 +26,21 @@ class Backend:
     forward: Callable[..., Partial]
     backward: Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]]
     platforms: tuple[str, ...]
+    # Output and lse at once, for a back end that need not go over the partial.
+    attention: Callable[..., tuple[jax.Array, jax.Array]] | None = None
     needs_tiles: bool = False
     why_not: Callable[[], str | None] = lambda: None  # what keeps it from running here, if anything
 
 
 # In order of preference.
 BACKENDS: dict[str, Backend] = {
-    "cpu": Backend(cpu.forward, cpu.backward, platforms=("cpu",), why_not=cpu.why_not),
+    "cpu": Backend(
+        cpu.forward,
+        cpu.backward,
+        platforms=("cpu",),
+        attention=cpu.attention,
+        why_not=cpu.why_not,
+    ),
     "xla": Backend(xla.forward, xla.backward, platforms=("cpu", "gpu", "tpu"), needs_tiles=True),
 }
 
@@ -90,9 +98,13 @@ def _attention(backend: Backend, rate: float, q, k, v, bias, edges, seed) -> jax
 
 
 def _forward(backend: Backend, rate: float, q, k, v, bias, edges, seed) -> tuple[jax.Array, Any]:
-    partial = backend.forward(q, k, v, edges, bias, Dropout(rate, seed))
-    out = finish(partial)
-    return out.astype(v.dtype), (q, k, v, bias, edges, seed, out, log_sum_exp(partial))
+    operands = (q, k, v, edges, bias, Dropout(rate, seed))
+    if backend.attention is not None:
+        out, lse = backend.attention(*operands)
+    else:
+        partial = backend.forward(*operands)
+        out, lse = finish(partial), log_sum_exp(partial)
+    return out.astype(v.dtype), (q, k, v, bias, edges, seed, out, lse)
 
 
 def _backward(backend: Backend, rate: float, saved: Any, dout: jax.Array) -> tuple[Any, ...]:

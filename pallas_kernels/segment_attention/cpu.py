@@ -1,16 +1,20 @@
-"""Attention over edges on the CPU by native code (`cpu.cc`): the fastest there, and the smallest.
+"""Attention over edges on the CPU by native code (`native/`): the fastest there, and the smallest.
 
-Fused, so its temporary memory does not depend on the number of edges. Computes in float32: inputs
-of other types are converted. Built when the package is installed, if there is a C++ compiler; where
-there was none, `why_not` says so and the XLA back end takes its place.
+Fused, so its temporary memory does not depend on the number of edges. Float32 or bfloat16 in
+memory, float32 in arithmetic: bfloat16 halves the bytes that are gathered, which is what bounds
+the speed. Built when the package is installed, if there is a C++ compiler; where there was none,
+`why_not` says so and the XLA back end takes its place.
+
+The library holds code for several generations of processors (`baseline`, and on x86 `avx2` and
+`avx512`) and takes the best that runs; `instructions` is for tests of the others.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import platform
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +23,11 @@ import numpy as np
 from pallas_kernels.segment_attention.types import Dropout, Edges, Partial
 
 LIBRARY = "_cpu.*"  # beside this file, named as Python extensions are on the platform
-_FORWARD = "gtjax_attention_forward"
+_PARTIAL = "gtjax_attention_partial"
+_ATTENTION = "gtjax_attention"
 _RECEIVERS = "gtjax_attention_backward_receivers"
 _SENDERS = "gtjax_attention_backward_senders"
+_GATHER = "gtjax_gather"
 
 
 def why_not() -> str | None:
@@ -37,24 +43,17 @@ def _load() -> str | None:
             "it was not built, for lack of a C++ compiler when gtjax was installed "
             '(install one and repeat "pip install")'
         )
-    if missing := _missing_instructions():
-        return f"it was built for processors with {missing}"
     try:
         library = ctypes.CDLL(str(libraries[0]))
-    except OSError as error:
+        targets = [
+            (name, jax.ffi.pycapsule(getattr(library, name)))
+            for name in (_PARTIAL, _ATTENTION, _RECEIVERS, _SENDERS, _GATHER)
+        ]
+    except (OSError, AttributeError) as error:
         return f"its library does not load ({error}); repeat the installation"
-    for name in (_FORWARD, _RECEIVERS, _SENDERS):
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
+    for name, handler in targets:
+        jax.ffi.register_ffi_target(name, handler, platform="cpu")
     return None
-
-
-def _missing_instructions() -> str | None:
-    """On x86 the library uses AVX2 and FMA, which every server since 2015 has."""
-    info = Path("/proc/cpuinfo")
-    if platform.machine() != "x86_64" or not info.exists():
-        return None
-    flags = set(info.read_text(encoding="utf-8", errors="replace").split())
-    return " and ".join({"avx2", "fma"} - flags) or None
 
 
 def forward(
@@ -64,18 +63,35 @@ def forward(
     edges: Edges,
     bias_eh: jax.Array | None = None,
     dropout: Dropout | None = None,
+    instructions: str = "best",
 ) -> Partial:
     """Scores, softmax and weighted sum of values of every row, not yet normalised."""
     rows, heads, width = q_rhd.shape
-    call = jax.ffi.ffi_call(_FORWARD, _floats((rows, heads), (rows, heads), (rows, heads, width)))
-    partial = call(
-        *_float32(q_rhd, k_shd, v_shd),
-        edges.offsets_r,
-        edges.senders_e,
-        *_edge_data(edges, bias_eh, dropout, heads),
-        rate=_rate(dropout),
+    call = jax.ffi.ffi_call(_PARTIAL, _floats((rows, heads), (rows, heads), (rows, heads, width)))
+    return Partial(
+        *call(
+            *_forward_operands(q_rhd, k_shd, v_shd, edges, bias_eh, dropout),
+            **_options(dropout, instructions),
+        )
     )
-    return Partial(*partial)
+
+
+def attention(
+    q_rhd: jax.Array,
+    k_shd: jax.Array,
+    v_shd: jax.Array,
+    edges: Edges,
+    bias_eh: jax.Array | None = None,
+    dropout: Dropout | None = None,
+    instructions: str = "best",
+) -> tuple[jax.Array, jax.Array]:
+    """The normalised output and its `lse`, without the detour over a partial in memory."""
+    call = jax.ffi.ffi_call(_ATTENTION, _floats(q_rhd.shape, q_rhd.shape[:2]))
+    out_rhd, lse_rh = call(
+        *_forward_operands(q_rhd, k_shd, v_shd, edges, bias_eh, dropout),
+        **_options(dropout, instructions),
+    )
+    return out_rhd, lse_rh
 
 
 def backward(
@@ -88,22 +104,23 @@ def backward(
     lse_rh: jax.Array,
     dout_rhd: jax.Array,
     dropout: Dropout | None = None,
+    instructions: str = "best",
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """Gradients of q, k, v and the bias, recomputed from the inputs and `lse`."""
-    heads = q_rhd.shape[1]
-    q, k, v, dout = _float32(q_rhd, k_shd, v_shd, dout_rhd)
+    rows, heads, _ = q_rhd.shape
+    q, k, v, dout = _one_type(q_rhd, k_shd, v_shd, dout_rhd)
     edge_data = _edge_data(edges, bias_eh, dropout, heads)
-    receivers = jax.ffi.ffi_call(_RECEIVERS, _floats(q.shape, lse_rh.shape, edge_data[1].shape))
-    dq, delta, dbias = receivers(
-        *(q, k, v, edges.offsets_r, edges.senders_e, *edge_data),
-        *(out_rhd, lse_rh, dout),
-        rate=_rate(dropout),
+    receivers = jax.ffi.ffi_call(_RECEIVERS, _floats(q.shape, (rows, 2, heads), edge_data[1].shape))
+    dq, stats_r2h, dbias = receivers(
+        *(q, k, v, dout, edges.offsets_r, edges.senders_e, *edge_data, out_rhd, lse_rh),
+        **_options(dropout, instructions),
     )
     senders = jax.ffi.ffi_call(_SENDERS, _floats(k.shape, v.shape))
     dk, dv = senders(
-        *(q, k, v, edges.sender_offsets_s, edges.receivers_by_sender_e, edges.sender_order_e),
-        *(*edge_data, lse_rh, delta, dout),
-        rate=_rate(dropout),
+        *(q, k, v, dout),
+        *(edges.sender_offsets_s, edges.receivers_by_sender_e, edges.sender_order_e),
+        *(*edge_data, stats_r2h),
+        **_options(dropout, instructions),
     )
     return (
         dq.astype(q_rhd.dtype),
@@ -111,6 +128,31 @@ def backward(
         dv.astype(v_shd.dtype),
         None if bias_eh is None else dbias.astype(bias_eh.dtype),
     )
+
+
+def gather_rows(k_shd: jax.Array, v_shd: jax.Array, edges: Edges) -> jax.Array:
+    """Read the rows of k and v that a pass over the edges reads, and sum them up for each receiver.
+
+    The least that any fused pass has to do: benchmarks hold `forward` against it.
+    """
+    rows = edges.offsets_r.shape[0] - 1
+    (sums_r,) = jax.ffi.ffi_call(_GATHER, _floats((rows,)))(
+        *_one_type(k_shd, v_shd), edges.offsets_r, edges.senders_e
+    )
+    return sums_r
+
+
+def _forward_operands(
+    q_rhd: jax.Array,
+    k_shd: jax.Array,
+    v_shd: jax.Array,
+    edges: Edges,
+    bias_eh: jax.Array | None,
+    dropout: Dropout | None,
+) -> tuple[jax.Array, ...]:
+    tables = _one_type(q_rhd, k_shd, v_shd)
+    edge_data = _edge_data(edges, bias_eh, dropout, q_rhd.shape[1])
+    return *tables, edges.offsets_r, edges.senders_e, *edge_data
 
 
 def _edge_data(
@@ -122,12 +164,15 @@ def _edge_data(
     return edges.edge_ids_e, bias, seed.reshape(1)
 
 
-def _rate(dropout: Dropout | None) -> np.float64:
-    return np.float64(0.0 if dropout is None else dropout.rate)
+def _options(dropout: Dropout | None, instructions: str) -> dict[str, Any]:
+    rate = np.float64(0.0 if dropout is None else dropout.rate)
+    return {"rate": rate, "instructions": instructions}
 
 
-def _float32(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-    return tuple(array.astype(jnp.float32) for array in arrays)
+def _one_type(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """All bfloat16 if they are, and float32 otherwise."""
+    half = all(array.dtype == jnp.bfloat16 for array in arrays)
+    return tuple(array.astype(jnp.bfloat16 if half else jnp.float32) for array in arrays)
 
 
 def _floats(*shapes: tuple[int, ...]) -> tuple[jax.ShapeDtypeStruct, ...]:

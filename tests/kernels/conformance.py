@@ -5,13 +5,31 @@ A kernel for a device that is not there joins as a `Backend` whose functions int
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import jax
 import pytest
 
-from pallas_kernels.segment_attention import BACKENDS
+from pallas_kernels.segment_attention import BACKENDS, Backend, cpu
 
 KERNELS = [
     pytest.param(name, id=name)
     for name, backend in BACKENDS.items()
     if jax.default_backend() in backend.platforms and not backend.why_not()
 ]
+
+
+def _older(instructions: str) -> Backend:
+    """The native kernel as a processor without the newest instructions runs it."""
+    functions = (partial(f, instructions=instructions) for f in (cpu.forward, cpu.backward))
+    return Backend(*functions, platforms=("cpu",))
+
+
+if "cpu" in [kernel.id for kernel in KERNELS]:
+    info = Path("/proc/cpuinfo")
+    newer = "avx512f" in (info.read_text(encoding="utf-8").split() if info.exists() else [])
+    KERNELS += [
+        pytest.param(_older(name), id=f"cpu {name}")
+        for name in ("baseline", *(["avx2"] if newer else []))
+    ]

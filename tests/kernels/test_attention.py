@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -140,6 +144,32 @@ def test_runs_are_bit_equal(kernel):
     edges = edges_of(GRAPHS["hub of hubs"])
     first, second = (run(q, k, v, None, dout, edges, kernel) for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+@pytest.mark.skipif(cpu.why_not() is not None, reason="the native kernel is not built")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be restricted")
+def test_the_native_kernel_gives_the_same_bits_on_one_thread_and_on_many(tmp_path):
+    """Long rows are split over threads, but where does not depend on how many there are."""
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import os, sys\n"
+        "if sys.argv[1] == 'one': os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "import jax, numpy as np\n"
+        "from pallas_kernels.segment_attention import build_edges, segment_attention\n"
+        "rng = np.random.default_rng(0)\n"
+        "r = np.sort(np.where(np.arange(40_000) < 30_000, 7, rng.integers(0, 503, 40_000)))\n"
+        "s = rng.integers(0, 503, 40_000)\n"
+        "e = build_edges(s, r, num_senders=503, num_receivers=503, tiled=False)\n"
+        "q, k, v = rng.standard_normal((3, 503, 4, 16)).astype(np.float32)\n"
+        "f = lambda *a: (segment_attention(*a, e, kernel='cpu') ** 2).sum()\n"
+        "value, grads = jax.jit(jax.value_and_grad(f, (0, 1, 2)))(q, k, v)\n"
+        "np.save(sys.argv[2], np.concatenate([np.ravel(g) for g in grads] + [np.ravel(value)]))\n"
+    )
+    for threads in ("one", "all"):
+        out = str(tmp_path / f"{threads}.npy")
+        subprocess.run([sys.executable, str(script), threads, out], check=True)
+    one, every = (np.load(tmp_path / f"{threads}.npy") for threads in ("one", "all"))
+    np.testing.assert_array_equal(one, every)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -1,0 +1,483 @@
+// The passes of `passes.h`, fused: a block of edges of one row at a time; nothing of the size of
+// the edges is written but dbias. Rows of the tables are prefetched, since what bounds a pass is
+// gathering them.
+//
+// Compiled once for each set of instructions, with GTJAX_VARIANT as its name.
+
+#include "passes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "pieces.h"
+#include "vectors.h"
+
+namespace GTJAX_VARIANT {
+namespace {
+
+using gtjax::EdgeData;
+using gtjax::Table;
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+constexpr int kBlock = 16;         // edges per update of the softmax
+constexpr int kTogether = 4;       // edges per reading and writing of a sum
+constexpr int kAheadBytes = 6144;  // of one table, between prefetch and use
+
+inline int64_t Padded(int64_t heads) { return (heads + 7) / 8 * 8; }
+
+inline int64_t Ahead(int64_t row_bytes) {
+  return std::clamp<int64_t>(kAheadBytes / row_bytes, 2, 16);
+}
+
+inline void Prefetch(const void* row, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(row) + i);
+}
+
+// A node's heads, each of D numbers (0: any width), in vectors of L lanes, which divides the width.
+template <int D, int L>
+struct Heads {
+  static constexpr int kMost = L < 8 ? L : 8;  // heads whose sums are taken together
+  int64_t heads, any_width;
+  int64_t width() const { return D ? D : any_width; }
+  int64_t size() const { return heads * width(); }
+
+  // out[h] = a[h] . b[h]
+  template <typename T>
+  void Dots(const float* a, const T* b, float* out) const {
+    int64_t h = 0;
+    for (; h + kMost <= heads; h += kMost) Dots<kMost>(a, b, out, h);
+    if constexpr (kMost > 4) {
+      if (h + 4 <= heads) Dots<4>(a, b, out, h), h += 4;
+    }
+    if constexpr (kMost > 2) {
+      if (h + 2 <= heads) Dots<2>(a, b, out, h), h += 2;
+    }
+    if constexpr (kMost > 1) {
+      if (h < heads) Dots<1>(a, b, out, h);
+    }
+  }
+
+  // out[h] += sum over edges of weights[edge][h] * rows[edge][h]
+  template <typename T>
+  void AddScaled(const float* weights, int64_t stride, const T* const* rows, int64_t count,
+                 float* out) const {
+    int64_t e = 0;
+    for (; e + kTogether <= count; e += kTogether) {
+      AddScaled<kTogether>(weights + e * stride, stride, rows + e, out);
+    }
+    for (; e < count; ++e) AddScaled<1>(weights + e * stride, stride, rows + e, out);
+  }
+
+  void Scale(const float* factors, float* out) const {
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t i = h * width(); i < (h + 1) * width(); i += L) {
+        Store<L>(out + i, Load<L>(out + i) * factors[h]);
+      }
+    }
+  }
+
+  template <typename T>
+  void Copy(const T* from, float factor, float* to) const {
+    for (int64_t i = 0; i < size(); i += L) Store<L>(to + i, Load<L>(from + i) * factor);
+  }
+
+ private:
+  template <int G, typename T>
+  void Dots(const float* a, const T* b, float* out, int64_t h) const {
+    static_assert(G <= L, "as many sums as lanes at most");
+    Vec<L> sums[G];
+    for (int g = 0; g < G; ++g) {
+      const int64_t start = (h + g) * width();
+      sums[g] = Load<L>(a + start) * Load<L>(b + start);
+      for (int64_t i = L; i < width(); i += L) {
+        sums[g] += Load<L>(a + start + i) * Load<L>(b + start + i);
+      }
+    }
+    const Vec<L> all = LaneSums<G, L>(sums);
+    std::memcpy(out + h, &all, G * sizeof(float));
+  }
+
+  template <int N, typename T>
+  void AddScaled(const float* weights, int64_t stride, const T* const* rows, float* out) const {
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t i = h * width(); i < (h + 1) * width(); i += L) {
+        Vec<L> sum = Load<L>(out + i);
+        for (int e = 0; e < N; ++e) sum += weights[e * stride + h] * Load<L>(rows[e] + i);
+        Store<L>(out + i, sum);
+      }
+    }
+  }
+};
+
+// Calls run(Heads, null pointer of the type in the tables) with what fits.
+template <typename F>
+void ForShape(int64_t heads, int64_t width, bool half, const F& run) {
+  auto with = [&](auto shape) {
+    if (half) run(shape, static_cast<const uint16_t*>(nullptr));
+    else run(shape, static_cast<const float*>(nullptr));
+  };
+  constexpr int kEight = kLanes < 8 ? kLanes : 8;
+  if (width == 8) return with(Heads<8, kEight>{heads, width});
+  if (width == 16) return with(Heads<16, kLanes>{heads, width});
+  if (width == 32) return with(Heads<32, kLanes>{heads, width});
+  if (width % kLanes == 0) return with(Heads<0, kLanes>{heads, width});
+  if (width % 4 == 0) return with(Heads<0, 4>{heads, width});
+  return with(Heads<0, 1>{heads, width});
+}
+
+template <typename T>
+const T* RowOf(const Table& table, int64_t row, int64_t size) {
+  return static_cast<const T*>(table.data) + row * size;
+}
+
+inline void AddBias(const EdgeData& data, int64_t position, int64_t heads, float* logits) {
+  if (data.bias) {
+    for (int64_t h = 0; h < heads; ++h) logits[h] += data.bias[position * heads + h];
+  }
+}
+
+inline int64_t Position(const EdgeData& data, int64_t edge) {
+  return data.order ? data.order[edge] : edge;
+}
+
+// 0 where an edge's head is dropped and 1 / (1 - rate) where not, for 8 heads.
+inline Vec<8> Keep(const EdgeData& data, int64_t position, int64_t h) {
+  WordVec<8> draws;
+  std::memcpy(&draws, data.draws.data() + h, sizeof(draws));
+  const WordVec<8> bits = Scramble<8>(draws ^ data.ids[position]);
+  return bits >= data.threshold ? Vec<8>{} + data.kept : Vec<8>{};
+}
+
+// Numbers for a block of edges, [kBlock, padded heads], and the rows of a table they go with.
+template <typename T>
+struct Block {
+  std::vector<float> numbers;
+  const T* rows[kBlock];
+  explicit Block(int64_t heads) : numbers(kBlock * Padded(heads)) {}
+  float* of(int64_t edge, int64_t heads) { return numbers.data() + edge * Padded(heads); }
+};
+
+template <typename Shape, typename T>
+struct ForwardPass {
+  const gtjax::Forward& in;
+  const Shape shape;
+  const int64_t heads = in.rows.heads, size = shape.size(), padded = Padded(heads);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(in.rows.width));
+
+  struct Scratch {
+    std::vector<float> q, shrink;
+    Block<T> weights;
+    explicit Scratch(const ForwardPass& pass)
+        : q(pass.size), shrink(pass.padded), weights(pass.heads) {}
+  };
+
+  // State: the largest logits, the sums of weights (both padded), the weighted values.
+  int64_t state_size() const { return 2 * padded + size; }
+
+  void Row(int64_t r, int64_t first, int64_t last, float* state, Scratch& scratch) const {
+    float *max = state, *sum = state + padded, *acc = state + 2 * padded;
+    std::fill(max, max + padded, kNothing);
+    std::fill(sum, sum + padded + size, 0.0f);
+    if (first == last) return;
+    const int32_t* send = in.rows.columns;
+    const int64_t row_bytes = size * sizeof(T), ahead = Ahead(row_bytes);
+    const int64_t end = in.rows.offsets[in.rows.rows];
+    Block<T>& block = scratch.weights;
+    shape.Copy(RowOf<T>(in.q, r, size), scale, scratch.q.data());
+    for (int64_t start = first; start < last; start += kBlock) {
+      const int64_t count = std::min<int64_t>(kBlock, last - start);
+      for (int64_t b = 0; b < count; ++b) {
+        const int64_t e = start + b;
+        if (e + ahead < end) {
+          Prefetch(RowOf<T>(in.k, send[e + ahead], size), row_bytes);
+          Prefetch(RowOf<T>(in.v, send[e + ahead], size), row_bytes);
+        }
+        float* logits = block.of(b, heads);
+        shape.Dots(scratch.q.data(), RowOf<T>(in.k, send[e], size), logits);
+        AddBias(in.edges, Position(in.edges, e), heads, logits);
+        block.rows[b] = RowOf<T>(in.v, send[e], size);
+      }
+      if (Softmax(start, count, start == first, block, max, sum, scratch.shrink.data())) {
+        shape.Scale(scratch.shrink.data(), acc);
+      }
+      shape.AddScaled(block.of(0, heads), padded, block.rows, count, acc);
+    }
+  }
+
+  // Turns a block's logits into weights; true if what was summed before has to shrink.
+  bool Softmax(int64_t start, int64_t count, bool at_start, Block<T>& block, float* max,
+               float* sum, float* shrink) const {
+    bool shrinks = false;
+    for (int64_t h = 0; h < padded; h += 8) {
+      const Vec<8> before = Load<8>(max + h);
+      Vec<8> top = before, total = Load<8>(sum + h);
+      for (int64_t b = 0; b < count; ++b) {
+        const Vec<8> logit = Load<8>(block.of(b, heads) + h);
+        top = logit > top ? logit : top;
+      }
+      if (!at_start) {
+        const Vec<8> factor = Exp<8>(before - top);
+        const IntVec<8> changed = factor != 1.0f;
+        for (int i = 0; i < 8; ++i) shrinks |= changed[i] != 0;
+        Store<8>(shrink + h, factor);
+        total *= factor;
+      }
+      for (int64_t b = 0; b < count; ++b) {
+        float* at = block.of(b, heads) + h;
+        const Vec<8> logit = Load<8>(at);
+        Vec<8> weight = Exp<8>(logit - top);
+        weight = logit <= kNothing ? Vec<8>{} : weight;
+        total += weight;
+        if (!in.edges.draws.empty()) {
+          weight *= Keep(in.edges, Position(in.edges, start + b), h);
+        }
+        Store<8>(at, weight);
+      }
+      Store<8>(max + h, top);
+      Store<8>(sum + h, total);
+    }
+    return shrinks;
+  }
+
+  void Add(const float* from, float* into) const {
+    for (int64_t h = 0; h < heads; ++h) {
+      const float top = std::max(from[h], into[h]);
+      const float theirs = std::exp(from[h] - top), ours = std::exp(into[h] - top);
+      into[h] = top;
+      into[padded + h] = into[padded + h] * ours + from[padded + h] * theirs;
+      for (int64_t i = 0; i < shape.width(); ++i) {
+        const int64_t at = 2 * padded + h * shape.width() + i;
+        into[at] = into[at] * ours + from[at] * theirs;
+      }
+    }
+  }
+
+  void Write(int64_t r, float* state) const {
+    const float *max = state, *sum = state + padded;
+    float* acc = state + 2 * padded;
+    if (in.finish) {
+      float* lse = in.max + r * heads;
+      for (int64_t h = 0; h < heads; ++h) {
+        lse[h] = sum[h] > 0 ? max[h] + std::log(sum[h]) : sum[h];  // NaN stays NaN
+        state[h] = sum[h] == 0 ? 1.0f : 1.0f / sum[h];
+      }
+      shape.Scale(state, acc);
+    } else {
+      std::copy(max, max + heads, in.max + r * heads);
+      std::copy(sum, sum + heads, in.sum + r * heads);
+    }
+    std::copy(acc, acc + size, in.acc + r * size);
+  }
+};
+
+// Weights of a block of edges and the gradients of their logits, from logits and dweights.
+inline void Gradients(const EdgeData& data, int64_t position, int64_t padded, const float* lse,
+                      const float* delta, float* logits, float* dweights) {
+  for (int64_t h = 0; h < padded; h += 8) {
+    const Vec<8> logit = Load<8>(logits + h);
+    Vec<8> weight = Exp<8>(logit - Load<8>(lse + h));
+    weight = logit <= kNothing ? Vec<8>{} : weight;
+    Vec<8> kept = weight, dweight = Load<8>(dweights + h);
+    if (!data.draws.empty()) {
+      const Vec<8> keep = Keep(data, position, h);
+      kept *= keep;
+      dweight *= keep;
+    }
+    Store<8>(logits + h, weight * (dweight - Load<8>(delta + h)));
+    Store<8>(dweights + h, kept);
+  }
+}
+
+template <typename Shape, typename T>
+struct ReceiversPass {
+  const gtjax::BackwardReceivers& in;
+  const Shape shape;
+  const int64_t heads = in.rows.heads, size = shape.size(), padded = Padded(heads);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(in.rows.width));
+
+  struct Scratch {
+    std::vector<float> q, dout, lse, delta;
+    Block<T> logits, dweights;
+    explicit Scratch(const ReceiversPass& pass)
+        : q(pass.size), dout(pass.size), lse(pass.padded), delta(pass.padded),
+          logits(pass.heads), dweights(pass.heads) {}
+  };
+
+  // State: dq.
+  int64_t state_size() const { return size; }
+
+  void Row(int64_t r, int64_t first, int64_t last, float* state, Scratch& scratch) const {
+    std::fill(state, state + size, 0.0f);
+    float *lse = scratch.lse.data(), *delta = scratch.delta.data();
+    shape.Copy(RowOf<T>(in.dout, r, size), 1.0f, scratch.dout.data());
+    shape.Dots(scratch.dout.data(), in.out + r * size, delta);
+    std::copy(in.lse + r * heads, in.lse + (r + 1) * heads, lse);
+    if (first == in.rows.offsets[r]) {
+      std::copy(lse, lse + heads, in.stats + 2 * r * heads);
+      std::copy(delta, delta + heads, in.stats + (2 * r + 1) * heads);
+    }
+    if (first == last) return;
+    const int32_t* send = in.rows.columns;
+    const int64_t row_bytes = size * sizeof(T), ahead = Ahead(row_bytes);
+    const int64_t end = in.rows.offsets[in.rows.rows];
+    shape.Copy(RowOf<T>(in.q, r, size), scale, scratch.q.data());
+    for (int64_t start = first; start < last; start += kBlock) {
+      const int64_t count = std::min<int64_t>(kBlock, last - start);
+      for (int64_t b = 0; b < count; ++b) {
+        const int64_t e = start + b, position = Position(in.edges, e);
+        if (e + ahead < end) {
+          Prefetch(RowOf<T>(in.k, send[e + ahead], size), row_bytes);
+          Prefetch(RowOf<T>(in.v, send[e + ahead], size), row_bytes);
+        }
+        float *logits = scratch.logits.of(b, heads), *dweights = scratch.dweights.of(b, heads);
+        const T* key = scratch.logits.rows[b] = RowOf<T>(in.k, send[e], size);
+        shape.Dots(scratch.q.data(), key, logits);
+        shape.Dots(scratch.dout.data(), RowOf<T>(in.v, send[e], size), dweights);
+        AddBias(in.edges, position, heads, logits);
+        Gradients(in.edges, position, padded, lse, delta, logits, dweights);
+        if (in.dbias) std::copy(logits, logits + heads, in.dbias + position * heads);
+      }
+      shape.AddScaled(scratch.logits.of(0, heads), padded, scratch.logits.rows, count, state);
+    }
+  }
+
+  void Add(const float* from, float* into) const {
+    for (int64_t i = 0; i < size; ++i) into[i] += from[i];
+  }
+
+  void Write(int64_t r, const float* state) const { shape.Copy(state, scale, in.dq + r * size); }
+};
+
+template <typename Shape, typename T>
+struct SendersPass {
+  const gtjax::BackwardSenders& in;
+  const Shape shape;
+  const int64_t heads = in.rows.heads, size = shape.size(), padded = Padded(heads);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(in.rows.width));
+
+  struct Scratch {
+    std::vector<float> k, v, stats;
+    Block<T> logits, dweights;
+    explicit Scratch(const SendersPass& pass)
+        : k(pass.size), v(pass.size), stats(2 * pass.padded),
+          logits(pass.heads), dweights(pass.heads) {}
+  };
+
+  // State: dk, dv.
+  int64_t state_size() const { return 2 * size; }
+
+  void Row(int64_t r, int64_t first, int64_t last, float* state, Scratch& scratch) const {
+    std::fill(state, state + 2 * size, 0.0f);
+    if (first == last) return;
+    const int32_t* recv = in.rows.columns;
+    const int64_t row_bytes = size * sizeof(T), ahead = Ahead(row_bytes);
+    const int64_t end = in.rows.offsets[in.rows.rows];
+    shape.Copy(RowOf<T>(in.k, r, size), scale, scratch.k.data());
+    shape.Copy(RowOf<T>(in.v, r, size), 1.0f, scratch.v.data());
+    for (int64_t start = first; start < last; start += kBlock) {
+      const int64_t count = std::min<int64_t>(kBlock, last - start);
+      for (int64_t b = 0; b < count; ++b) {
+        const int64_t e = start + b, position = Position(in.edges, e);
+        if (e + ahead < end) {
+          Prefetch(RowOf<T>(in.q, recv[e + ahead], size), row_bytes);
+          Prefetch(RowOf<T>(in.dout, recv[e + ahead], size), row_bytes);
+          Prefetch(in.stats + 2 * recv[e + ahead] * heads, 2 * heads * sizeof(float));
+        }
+        float *logits = scratch.logits.of(b, heads), *dweights = scratch.dweights.of(b, heads);
+        const T* q = scratch.logits.rows[b] = RowOf<T>(in.q, recv[e], size);
+        const T* dout = scratch.dweights.rows[b] = RowOf<T>(in.dout, recv[e], size);
+        shape.Dots(scratch.k.data(), q, logits);
+        shape.Dots(scratch.v.data(), dout, dweights);
+        AddBias(in.edges, position, heads, logits);
+        const float* lse = in.stats + 2 * int64_t{recv[e]} * heads;
+        const float* delta = lse + heads;
+        if (padded != heads) {  // vectors of 8 would read past the end
+          float* copy = scratch.stats.data();
+          std::copy(lse, lse + heads, copy);
+          std::copy(delta, delta + heads, copy + padded);
+          lse = copy, delta = copy + padded;
+        }
+        Gradients(in.edges, position, padded, lse, delta, logits, dweights);
+      }
+      shape.AddScaled(scratch.logits.of(0, heads), padded, scratch.logits.rows, count, state);
+      shape.AddScaled(scratch.dweights.of(0, heads), padded, scratch.dweights.rows, count,
+                      state + size);
+    }
+  }
+
+  void Add(const float* from, float* into) const {
+    for (int64_t i = 0; i < 2 * size; ++i) into[i] += from[i];
+  }
+
+  void Write(int64_t r, const float* state) const {
+    shape.Copy(state, scale, in.dk + r * size);
+    shape.Copy(state + size, 1.0f, in.dv + r * size);
+  }
+};
+
+template <typename Shape, typename T>
+struct GatherPass {
+  const gtjax::Gather& in;
+  const Shape shape;
+  const int64_t size = shape.size();
+
+  struct Scratch {
+    explicit Scratch(const GatherPass&) {}
+  };
+
+  int64_t state_size() const { return 1; }
+
+  void Row(int64_t, int64_t first, int64_t last, float* state, Scratch&) const {
+    const int32_t* send = in.rows.columns;
+    const int64_t row_bytes = size * sizeof(T), ahead = Ahead(row_bytes);
+    const int64_t end = in.rows.offsets[in.rows.rows];
+    constexpr int L = kLanes;
+    Vec<L> a{}, b{};
+    state[0] = 0;
+    for (int64_t e = first; e < last; ++e) {
+      if (e + ahead < end) {
+        Prefetch(RowOf<T>(in.k, send[e + ahead], size), row_bytes);
+        Prefetch(RowOf<T>(in.v, send[e + ahead], size), row_bytes);
+      }
+      for (const T* row : {RowOf<T>(in.k, send[e], size),
+                           RowOf<T>(in.v, send[e], size)}) {
+        int64_t i = 0;
+        for (; i + 2 * L <= size; i += 2 * L) {
+          a += Load<L>(row + i), b += Load<L>(row + i + L);
+        }
+        for (; i < size; ++i) state[0] += Load<1>(row + i)[0];
+      }
+    }
+    const Vec<L> all = a + b;
+    for (int i = 0; i < L; ++i) state[0] += all[i];
+  }
+
+  void Add(const float* from, float* into) const { into[0] += from[0]; }
+  void Write(int64_t r, const float* state) const { in.sums[r] = state[0]; }
+};
+
+template <template <typename, typename> class Pass, typename In>
+void Run(const In& in, const gtjax::Pool& pool) {
+  ForShape(in.rows.heads, in.rows.width, in.k.half, [&](auto shape, auto pointer) {
+    using T = std::remove_const_t<std::remove_pointer_t<decltype(pointer)>>;
+    RunInPieces(Pass<decltype(shape), T>{in, shape}, in.rows, pool);
+  });
+}
+
+}  // namespace
+
+extern const gtjax::Passes kPasses;
+const gtjax::Passes kPasses = {
+    Run<ForwardPass, gtjax::Forward>,
+    Run<ReceiversPass, gtjax::BackwardReceivers>,
+    Run<SendersPass, gtjax::BackwardSenders>,
+    Run<GatherPass, gtjax::Gather>,
+};
+
+}  // namespace GTJAX_VARIANT
