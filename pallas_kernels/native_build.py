@@ -22,6 +22,7 @@ if platform.machine() in ("x86_64", "AMD64"):
 FLAGS = [
     "-std=c++17",
     "-O3",
+    "-g0",  # symbols of the templates would double the time
     "-w",  # what warns is XLA's headers
     "-fno-math-errno",
     "-fno-trapping-math",

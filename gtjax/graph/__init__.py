@@ -13,6 +13,7 @@ from gtjax.graph.exchange import (
 )
 from gtjax.graph.generators import GENERATORS
 from gtjax.graph.graph import SPLITS, Graph
+from gtjax.graph.locality import locality_order, log_gap
 from gtjax.graph.statistics import statistics
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "from_jraph",
     "from_networkx",
     "from_scipy",
+    "locality_order",
+    "log_gap",
     "statistics",
     "to_jraph",
     "to_networkx",

@@ -52,6 +52,13 @@ def stable_pair_order(first_e: np.ndarray, second_e: np.ndarray, num_keys: int) 
     return by_second[stable_order(first_e[by_second], num_keys)]
 
 
+def inverse_order(order: np.ndarray) -> np.ndarray:
+    """Where each item of an order stands in it."""
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order), dtype=order.dtype)
+    return position
+
+
 def _grouped(keys_e: np.ndarray, num_keys: int) -> tuple[np.ndarray, np.ndarray]:
     """Where each key's stretch starts, and the positions of its members in ascending order.
 

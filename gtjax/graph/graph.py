@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from gtjax.graph.csr import CSR, build_csr, stable_pair_order
+from gtjax.graph.csr import CSR, build_csr, inverse_order, stable_pair_order
 from gtjax.graph.validation import validated_fields
 
 SPLITS = ("train", "val", "test")
@@ -132,6 +132,18 @@ class Graph:
         )
         result.__dict__["is_symmetric"] = True  # fills the cached property, which costs a sort
         return result
+
+    def reordered(self, order_n: np.ndarray) -> Graph:
+        """The same graph with node `order_n[i]` as number i; edges keep their numbers."""
+        position_n = inverse_order(order_n).astype(self.senders_e.dtype)
+        return dataclasses.replace(
+            self,
+            senders_e=position_n[self.senders_e],
+            receivers_e=position_n[self.receivers_e],
+            x_nf=self.x_nf[order_n],
+            labels_n=self.labels_n[order_n],
+            split_n={name: mask_n[order_n] for name, mask_n in self.split_n.items()},
+        )
 
     def with_self_loops(self) -> Graph:
         """Add the edge from a node to itself where there is none, with zero edge features."""

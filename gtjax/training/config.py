@@ -69,6 +69,9 @@ class PrepareConfig:
     features: Literal["auto", "none", "row", "standard"] = "auto"
     """Scale each row to sum 1 ("row"), or each column to zero mean and unit variance ("standard").
     "auto" takes "row" for mostly zero, non-negative features such as bags of words."""
+    reorder: Literal["auto", "always", "never"] = "auto"
+    """Let neighbours stand close together in memory, for speed: "auto" does where the graph is too
+    large for a cache. What comes out is in the graph's own order all the same."""
 
 
 @dataclass(frozen=True)

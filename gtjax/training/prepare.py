@@ -9,15 +9,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gtjax.graph import SPLITS, Graph
+from gtjax.graph import SPLITS, Graph, locality_order, log_gap
 from gtjax.graph.positional import encode
 from gtjax.nn import Inputs, ModelConfig
 from gtjax.strategies import single
 from gtjax.training.config import PrepareConfig
 
+CACHE_BYTES = 16e6  # what a processor's cache holds of keys and values: less need not be reordered
+WORTH_REORDERING = 0.5  # by how much the mean log2 of the distance between neighbours has to fall
+
 
 class Batch(NamedTuple):
-    """The whole graph on the device: what goes into the model, and what is asked of it."""
+    """The whole graph on the device: what goes into the model, and what is asked of it.
+
+    Nodes may stand in another order than in the user's graph: `inputs.node_ids_n` has their numbers
+    there, and `in_graph_order` goes back.
+    """
 
     inputs: Inputs
     layout: single.Layout
@@ -40,21 +47,45 @@ def make_batch(
     progress: Callable[[float, str], None] | None = None,
 ) -> Batch:
     """Scale the features, encode positions, lay out the edges, and put all of it on the device."""
-    edges = prepare_graph(graph, prepare)
     positional_np = None
     if model.positional != "none":
         positional_np = encode(graph, model.positional, model.positional_size, progress=progress)
+    x_nf = scale_features(graph.x_nf, prepare.features)
+    node_ids_n = np.arange(graph.num_nodes, dtype=np.uint32)
+    edges = prepare_graph(graph, prepare)
+    order_n = node_order(edges, prepare, model)
+    if order_n is not None:
+        edges, graph = edges.reordered(order_n), graph.reordered(order_n)
+        x_nf, node_ids_n = x_nf[order_n], node_ids_n[order_n]
+        positional_np = None if positional_np is None else positional_np[order_n]
     layout = jax.device_put(single.layout(edges, kernel))
     inputs = Inputs(
-        x_nf=jnp.asarray(scale_features(graph.x_nf, prepare.features)),
+        x_nf=jnp.asarray(x_nf),
         positional_np=None if positional_np is None else jnp.asarray(positional_np),
         edge_x_ef=layout.edge_x_ef,
         degree_n=jnp.asarray(edges.by_receiver.degrees_n, jnp.float32),
-        node_ids_n=jnp.arange(graph.num_nodes, dtype=jnp.uint32),
+        node_ids_n=jnp.asarray(node_ids_n),
     )
     nobody_n = np.zeros(graph.num_nodes, bool)
     split_n = {name: jnp.asarray(graph.split_n.get(name, nobody_n)) for name in SPLITS}
     return Batch(inputs, layout, jnp.asarray(graph.labels_n), split_n)
+
+
+def node_order(edges: Graph, prepare: PrepareConfig, model: ModelConfig) -> np.ndarray | None:
+    """Which node stands at each position of the batch; None keeps the graph's own order."""
+    gathered = 2 * 4 * edges.num_nodes * model.hidden  # keys and values, in bytes
+    if prepare.reorder == "never" or (prepare.reorder == "auto" and gathered < CACHE_BYTES):
+        return None
+    order_n = locality_order(edges)
+    gain = log_gap(edges) - log_gap(edges, order_n)
+    return None if prepare.reorder == "auto" and gain < WORTH_REORDERING else order_n
+
+
+def in_graph_order(batch: Batch, rows_n: np.ndarray) -> np.ndarray:
+    """Rows that stand in the batch's order, put back in the order of the user's graph."""
+    result = np.empty_like(rows_n)
+    result[np.asarray(batch.inputs.node_ids_n)] = rows_n
+    return result
 
 
 def scale_features(x_nf: np.ndarray, how: str) -> np.ndarray:

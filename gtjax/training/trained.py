@@ -13,7 +13,7 @@ import numpy as np
 from gtjax.graph import Graph, UserError
 from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
 from gtjax.training.config import TrainConfig
-from gtjax.training.prepare import make_batch
+from gtjax.training.prepare import in_graph_order, make_batch
 from gtjax.training.run_folder import RunFolder
 from gtjax.training.step import Program
 from gtjax.training.task import Task
@@ -41,8 +41,8 @@ def predict(folder: RunFolder, config: TrainConfig, graph: Graph) -> Predictions
     batch = make_batch(graph, config.prepare, config.model, config.kernel)
     outputs, metrics = jax.jit(program.predict)(snapshot.chosen.params, batch)
     return Predictions(
-        np.asarray(task.probabilities(outputs.logits_nc)),
-        np.asarray(outputs.embeddings_nf),
+        in_graph_order(batch, np.asarray(task.probabilities(outputs.logits_nc))),
+        in_graph_order(batch, np.asarray(outputs.embeddings_nf)),
         {name: float(value) for name, value in metrics.items()},
     )
 

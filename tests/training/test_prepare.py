@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from gtjax.datasets import load
 from gtjax.graph import Graph
 from gtjax.nn import ModelConfig
 from gtjax.training.config import PrepareConfig
-from gtjax.training.prepare import make_batch, prepare_graph, scale_features
+from gtjax.training.loop import fit
+from gtjax.training.prepare import (
+    in_graph_order,
+    make_batch,
+    node_order,
+    prepare_graph,
+    scale_features,
+)
+from gtjax.training.run_folder import RunFolder
+from gtjax.training.trained import predict
+from tests.training.small_run import MODEL, small_config
 
 
 def test_rows_are_scaled_to_sum_one_and_empty_rows_stay_empty():
@@ -78,3 +91,34 @@ def test_a_split_that_the_graph_lacks_counts_nobody(graph):
     batch = make_batch(graph.with_splits(**masks), PrepareConfig(), ModelConfig())
     assert not batch.split_n["test"].any()
     assert batch.split_n["train"].any()
+
+
+def test_reordering_changes_nothing_that_the_user_sees(graph, tmp_path):
+    results = {}
+    for reorder in ("always", "never"):
+        config = small_config(
+            tmp_path / reorder,
+            prepare=PrepareConfig(reorder=reorder),
+            model=dataclasses.replace(MODEL, positional="random_walk", attention_dropout=0.2),
+        )
+        run = fit(graph, config=config)
+        results[reorder] = predict(*RunFolder.open(run.folder), graph)
+    moved = make_batch(graph, PrepareConfig(reorder="always"), MODEL)
+    assert not np.array_equal(moved.labels_n, graph.labels_n)  # or nothing was tested
+    np.testing.assert_array_equal(in_graph_order(moved, np.asarray(moved.labels_n)), graph.labels_n)
+    np.testing.assert_allclose(
+        results["always"].probabilities_nc, results["never"].probabilities_nc, atol=1e-4
+    )
+
+
+def test_a_graph_that_fits_the_cache_keeps_its_order(graph):
+    batch = make_batch(graph, PrepareConfig(), MODEL)
+    np.testing.assert_array_equal(batch.inputs.node_ids_n, np.arange(graph.num_nodes))
+
+
+def test_only_an_order_that_is_better_replaces_the_graphs_own(monkeypatch):
+    monkeypatch.setattr("gtjax.training.prepare.CACHE_BYTES", 0)
+    grid = load("grid:rows=50,columns=60")
+    assert node_order(grid, PrepareConfig(), MODEL) is None
+    shuffled = grid.reordered(np.random.default_rng(0).permutation(grid.num_nodes))
+    assert node_order(shuffled, PrepareConfig(), MODEL) is not None
