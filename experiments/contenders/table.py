@@ -1,0 +1,56 @@
+"""The results as Markdown: one block of rows a graph, one column a contender."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contenders.comparison import CONTENDERS, OURS
+
+_WORDS = {"forward": "forward, s", "both": "forward + backward, s", "step": "one step, s"}
+_BOUND = "gather"  # a floor and not a rival: it gets no ratio
+
+
+def table(results: dict[str, Any]) -> str:
+    """Medians, with how many times ours they are in brackets, and why what is missing is."""
+    graphs = results.get("graphs", {})
+    shown = [n for n in CONTENDERS if any(n in g.get("contenders", {}) for g in graphs.values())]
+    titles = [CONTENDERS[name].title for name in shown]
+    lines = ["| " + " | ".join(["graph", "", *titles]) + " |", "|---" * (len(shown) + 2) + "|"]
+    reasons: dict[str, list[str]] = {}
+    for graph, result in graphs.items():
+        lines += _rows(graph, result, shown)
+        for name, reason in result.get("absent", {}).items():
+            title = CONTENDERS[name].title if name in CONTENDERS else name
+            reasons.setdefault(f"{title}: {reason}", []).append(graph)
+    notes = [f"- {reason} ({', '.join(on)})" for reason, on in reasons.items()]
+    return "\n".join([*lines, *(["", "Not measured:", "", *notes] if notes else [])])
+
+
+def _rows(graph: str, result: dict[str, Any], shown: list[str]) -> list[str]:
+    found = result.get("contenders", {})
+    if not found:
+        return []
+    operations = next(iter(found.values()))["median_seconds"]
+    rows = []
+    for operation in operations:
+        values = {n: record["median_seconds"].get(operation) for n, record in found.items()}
+        rows.append((_WORDS[operation], values, "{:.3g}"))
+    peaks = {n: record["peak"]["bytes"] for n, record in found.items() if n != _BOUND}
+    megabytes = {name: None if peak is None else peak / 1e6 for name, peak in peaks.items()}
+    rows.append(("peak memory, MB", megabytes, "{:.0f}"))
+    lines = []
+    for number, (word, values, form) in enumerate(rows):
+        cells = [_cell(name, values, form) for name in shown]
+        lines.append("| " + " | ".join(["" if number else graph, word, *cells]) + " |")
+    return lines
+
+
+def _cell(name: str, values: dict[str, float | None], form: str) -> str:
+    value, ours = values.get(name), values.get(OURS)
+    if value is None:
+        return "-"
+    text = form.format(value)
+    if name in (OURS, _BOUND) or not ours:
+        return text
+    ratio = value / ours
+    return f"{text} ({ratio:.1f}x)" if ratio < 10 else f"{text} ({ratio:.0f}x)"
