@@ -1,17 +1,22 @@
-"""Stored results belong to the stored configs, and the README shows them as they are."""
+"""Stored results are those of the stored configs, the README shows them, and benchmarks run."""
 
 from __future__ import annotations
 
 import json
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gtjax.training.config import read_config, to_mapping
 
 ROOT = Path(__file__).parents[1]
 ACCURACY = ROOT / "experiments" / "accuracy"
+ATTENTION = ROOT / "experiments" / "attention"
 RESULTS = json.loads((ACCURACY / "results.json").read_text(encoding="utf-8"))
 
 
@@ -33,3 +38,95 @@ def test_the_readme_shows_the_stored_results():
     script = runpy.run_path(str(ROOT / "experiments" / "accuracy.py"))
     for line in script["table"](RESULTS).splitlines():
         assert line in readme, f"README lacks: {line}"
+
+
+def attention(*options: str) -> subprocess.CompletedProcess[str]:
+    script = ROOT / "experiments" / "attention.py"
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, str(script), *options],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths.rstrip(os.pathsep)},
+    )
+
+
+def test_the_attention_benchmark_runs_on_a_tiny_graph(tmp_path):
+    options = ["--quick", "--rounds", "2", "--graphs", "arxiv-like", "ogbn-arxiv"]
+    done = attention(*options, "--contenders", "xla", "segment", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "ogbn-arxiv: absent: --data FOLDER" in done.stdout
+    result = json.loads((tmp_path / "results.json").read_text())["graphs"]["arxiv-like"]
+    assert result["edges"] == 2000
+    assert set(result["contenders"]) == {"xla", "segment"}
+    for record in result["contenders"].values():
+        assert set(record["distances"]) == {"forward", "out", "dq", "dk", "dv"}
+        assert max(record["distances"].values()) < 1e-4
+        for operation in ("forward", "both"):
+            times = record["seconds"][operation]
+            assert len(times) == 2
+            assert record["median_seconds"][operation] == pytest.approx(sum(times) / 2)
+        assert record["versions"]["jax"]
+        assert record["xla_temporary_bytes"] > 0
+    assert "jax segment ops" in (tmp_path / "attention.svg").read_text()
+    table = attention("--table", "--out", str(tmp_path)).stdout
+    assert table.splitlines()[0] == "| graph |  | gtjax xla | jax segment ops |"
+    assert table.strip() in done.stdout
+
+
+@pytest.mark.skipif(not ATTENTION.exists(), reason="experiments/attention.py was not run yet")
+def test_the_readme_shows_the_stored_attention_benchmark():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for line in attention("--table").stdout.splitlines():
+        assert line in readme, f"README lacks: {line}"
+
+
+@pytest.fixture
+def contenders(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+
+
+def test_a_contender_that_computes_something_else_is_an_error(contenders):
+    from contenders import case, comparison
+
+    wanted = np.array([1.0, -2.0, 0.0])
+    assert case.distance(wanted * (1 + 1e-6), wanted) < case.TOLERANCE
+    assert case.distance(np.zeros(2), wanted) == np.inf
+    wrong = wanted + np.array([0, 0, 1e-2])
+    for found in (wrong, wrong * np.nan):
+        distance = case.distance(found, wanted)
+
+        class Worker:
+            def ask(self, do, distance=distance):
+                assert do == "check"
+                return {"distances": {"dq": distance}}
+
+        with pytest.raises(comparison.DisagreementError, match="dq is off by"):
+            comparison._qualify("pyg", Worker(), {"needs_bytes": 0}, "both")
+
+
+def test_a_contender_that_cannot_run_is_absent_with_the_reason(contenders, tmp_path, monkeypatch):
+    from contenders import environments, process, work
+
+    process.require_memory(0)
+    with pytest.raises(work.Absent, match=r"needs more memory than there is: about 1024\.0 GiB"):
+        process.require_memory(2**40)
+    worker = process.Worker("xla", Path(sys.executable), tmp_path)  # there is no case in there
+    try:
+        with pytest.raises(work.Absent, match=r"it failed: FileNotFoundError.*case.json"):
+            worker.ready()
+    finally:
+        worker.close()
+    nowhere = environments.Peer("torch", (), (), "torch", python=(2, 99))
+    monkeypatch.setitem(environments.PEERS, "none", nowhere)
+    with pytest.raises(work.Absent, match=r"needs Python 2\.99, which is not on the PATH"):
+        environments.interpreter("none", tmp_path)
+
+
+def test_memory_above_start_is_what_a_run_touches(contenders):
+    from contenders import memory
+
+    peak = memory.peak_above_start(lambda: np.ones(25_000_000, np.float32))
+    if peak["method"] != "VmHWM":
+        pytest.skip("this system does not let a process reset its high-water mark")
+    assert 95e6 < peak["bytes"] < 130e6
