@@ -98,26 +98,29 @@ def store(out: Path, name: str, result: dict[str, Any]) -> None:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="The attention op against its peers.")
+    parser = argparse.ArgumentParser(
+        description="The attention op against its peers.",
+        epilog="Smoke runs, and runs of fewer contenders or rounds than usual, are stored only in "
+        "a folder given by --out: they would take the place of better results.",
+    )
     parser.add_argument("--data", type=Path, help="folder with ogbn-arxiv.npz")
     parser.add_argument("--graphs", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS))
     parser.add_argument("--rounds", type=int, help=f"timed runs of each; {ROUNDS} if not given")
     parser.add_argument("--quick", action="store_true", help="smoke run: tiny graphs, only jax")
-    parser.add_argument("--out", type=Path, help="folder of the results; a smoke run has none")
+    parser.add_argument("--out", type=Path, help="folder of the results; see below")
     help_text = "where the environments of PyG and DGL are, or will be made"
     parser.add_argument("--peers-folder", type=Path, default=default_peers_folder(), help=help_text)
     parser.add_argument("--table", action="store_true", help="print the stored results")
     arguments = parser.parse_args(argv)
-    if arguments.contenders is None:
-        names = [n for n in CONTENDERS if not (arguments.quick and CONTENDERS[n].code in PEERS)]
-        arguments.contenders = names
-    if arguments.rounds is None:
-        arguments.rounds = 2 if arguments.quick else ROUNDS
-    if arguments.rounds < 1:
+    if arguments.rounds is not None and arguments.rounds < 1:
         parser.error(f"--rounds is at least 1; found {arguments.rounds}")
-    if arguments.out is None and not arguments.quick:
+    quick = arguments.quick
+    rounds = arguments.rounds or (2 if quick else ROUNDS)
+    if arguments.out is None and not (quick or arguments.contenders or rounds < ROUNDS):
         arguments.out = HERE
+    names = [name for name in CONTENDERS if not (quick and CONTENDERS[name].code in PEERS)]
+    arguments.rounds, arguments.contenders = rounds, arguments.contenders or names
     return arguments
 
 

@@ -7,6 +7,8 @@ import os
 import runpy
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -130,3 +132,19 @@ def test_memory_above_start_is_what_a_run_touches(contenders):
     if peak["method"] != "VmHWM":
         pytest.skip("this system does not let a process reset its high-water mark")
     assert 95e6 < peak["bytes"] < 130e6
+
+
+def test_what_is_freed_late_is_waited_for(contenders):
+    from contenders import memory
+
+    memory.release()
+    idle = memory.resident_bytes()
+    if idle is None:
+        pytest.skip("this system does not say what a process holds")
+    held = [np.ones(50_000_000, np.float32)]
+    assert memory.resident_bytes() > idle + 150e6
+    thread = threading.Thread(target=lambda: (time.sleep(0.2), held.clear()))
+    thread.start()
+    memory.settle(idle)
+    assert memory.resident_bytes() < idle + 150e6
+    thread.join()

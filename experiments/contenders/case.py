@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-TOLERANCE = 1e-4  # of float32 sums over the edges of a hub, in whatever order they are taken
+TOLERANCE = 1e-4  # between float32 sums of the same terms in another order
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class CaseFolder:
             np.save(self.path / f"reference-{name}.npy", array)
 
     def distances(self, results: dict[str, np.ndarray]) -> dict[str, float]:
-        """How far each result is from the reference's, at its worst value."""
+        """How far each result is from the reference's, at its worst node."""
         return {
             name: distance(array, self.array(f"reference-{name}"))
             for name, array in results.items()
@@ -71,13 +71,21 @@ class CaseFolder:
 
 
 def distance(found: np.ndarray, wanted: np.ndarray) -> float:
-    """Largest error, each relative to the wanted value or, where that is small, to a typical one.
+    """Largest error of a node, relative to the norm of its values or, if larger, a typical norm.
 
-    NaN if there is one among the values, and infinite if the shapes differ.
+    By node and not by value: a value of a hub is a sum of thousands of terms that nearly cancel,
+    and in float32 it has the error of the terms. NaN if there is one among the values, and infinite
+    if the shapes differ.
     """
     if found.shape != wanted.shape:
         return float("inf")
     if not wanted.size:
         return 0.0
-    typical = np.sqrt(np.mean(np.square(wanted), dtype=np.float64))
-    return float(np.max(np.abs(found - wanted) / (np.abs(wanted) + typical + 1e-30)))
+    norm_n = _norms(wanted)
+    typical = np.sqrt(np.mean(np.square(norm_n)))
+    return float(np.max(_norms(found - wanted) / (norm_n + typical + 1e-30)))
+
+
+def _norms(values: np.ndarray) -> np.ndarray:
+    rows = values.reshape(len(values), -1)
+    return np.sqrt(np.einsum("nf,nf->n", rows, rows, dtype=np.float64))

@@ -9,12 +9,16 @@ from __future__ import annotations
 import ctypes
 import gc
 import resource
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 STATUS = Path("/proc/self/status")
 RESET = Path("/proc/self/clear_refs")
+
+_NEAR_BYTES = 2**26  # as good as idle
+_QUIET_SECONDS = 0.5
 
 
 def peak_above_start(run: Callable[[], Any]) -> dict[str, Any]:
@@ -25,9 +29,9 @@ def peak_above_start(run: Callable[[], Any]) -> dict[str, Any]:
         method = "VmHWM"
     except OSError:
         method = "getrusage"  # of the whole life of the process: loading and warming up too
-    before = _status("VmRSS")
+    before = resident_bytes()
     run()
-    peak = _status("VmHWM") if method == "VmHWM" else _max_rss()
+    peak = _kilobytes(STATUS, "VmHWM") if method == "VmHWM" else _max_rss()
     if before is None or peak is None:
         return {"bytes": None, "method": "none"}
     return {"bytes": max(0, peak - before), "method": method}
@@ -42,13 +46,32 @@ def release() -> None:
         return
 
 
+def resident_bytes() -> int | None:
+    """Memory that this process holds; None where the system does not say."""
+    return _kilobytes(STATUS, "VmRSS")
+
+
+def settle(idle: int | None) -> None:
+    """Wait until this process is back at what it holds when idle, or no longer gives anything back.
+
+    XLA frees a program's memory on another thread, after its results are there. Gigabytes take a
+    while, which would be counted as the time, and as the lack of memory, of whoever runs next.
+    """
+    lowest, since = None, time.monotonic()
+    while idle is not None and (held := resident_bytes()) is not None:
+        if held <= idle + _NEAR_BYTES:
+            return
+        now = time.monotonic()
+        if lowest is None or held < lowest:
+            lowest, since = held, now
+        elif now - since > _QUIET_SECONDS:
+            return
+        time.sleep(0.01)
+
+
 def available_bytes() -> int | None:
     """Memory that can be had without swapping; None where the system does not say."""
     return _kilobytes(Path("/proc/meminfo"), "MemAvailable")
-
-
-def _status(field: str) -> int | None:
-    return _kilobytes(STATUS, field)
 
 
 def _max_rss() -> int:

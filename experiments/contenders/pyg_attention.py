@@ -60,4 +60,4 @@ def needs_bytes(case: Case) -> int:
     """About six arrays of [E, H, D] at once; in a step also three a layer, for the gradients."""
     wide, narrow = case.edges * case.hidden, case.edges * case.heads
     kept = 3 * max(0, case.layers - 1)
-    return 4 * ((6 + kept) * wide + (4 + kept) * narrow) + torch_work.node_bytes(case)
+    return 4 * ((6 + kept) * wide + (7 + kept) * narrow) + torch_work.node_bytes(case)

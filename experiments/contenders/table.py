@@ -53,4 +53,4 @@ def _cell(name: str, values: dict[str, float | None], form: str) -> str:
     if name in (OURS, _BOUND) or not ours:
         return text
     ratio = value / ours
-    return f"{text} ({ratio:.1f}x)" if ratio < 10 else f"{text} ({ratio:.0f}x)"
+    return f"{text} ({ratio:.2g}x)" if ratio < 1 else f"{text} ({ratio:.{int(ratio < 10)}f}x)"

@@ -129,5 +129,5 @@ def parameters(folder: CaseFolder) -> dict[str, Any]:
 
 
 def node_bytes(case: Case) -> int:
-    """What one array of the width of the model takes, times what a layer keeps of them."""
-    return 4 * case.nodes * case.hidden * (12 * case.layers + 4)
+    """Arrays of [nodes, hidden]: four of the op, and 16 that a layer keeps for its gradients."""
+    return 4 * case.nodes * case.hidden * (16 * case.layers + 4)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from contenders.case import CaseFolder
-from contenders.memory import peak_above_start, release
+from contenders.memory import peak_above_start, release, resident_bytes, settle
 from contenders.work import Absent, Work
 
 
@@ -94,6 +94,7 @@ def serve(contender: str, path: Path) -> None:
         say({"absent": str(reason)})
         return
     release()
+    idle = resident_bytes()
     versions = {name: importlib.metadata.version(name) for name in work.packages}
     say(
         {
@@ -105,7 +106,9 @@ def serve(contender: str, path: Path) -> None:
         }
     )
     for line in sys.stdin:
-        say(answer(json.loads(line), work, folder))
+        said = answer(json.loads(line), work, folder)
+        settle(idle)  # the next to run should find the cores and the memory free
+        say(said)
 
 
 def main() -> None:
