@@ -1,5 +1,6 @@
 """What `experiments/attention.py` compares, and the processes it compares them in.
 
-The files up to `worker.py` run in the process of one contender, with the packages of that contender
-alone; they import nothing of gtjax unless the contender is ours. The others run in the parent.
+In the process of a contender run `worker`, `work`, `case`, `memory` and the contender's own file,
+with the packages of that contender alone: nothing of gtjax unless the contender is ours. In the
+parent run `comparison`, `process`, `environments`, `graphs`, `table` and `picture`.
 """
