@@ -4,8 +4,8 @@
     python experiments/attention.py --table
 
 Compares our CPU back ends with segment operations in jax, with PyG and with DGL, on generated
-graphs and on ogbn-arxiv's (from FOLDER/ogbn-arxiv.npz; left out without it). All are checked to
-compute the same, then timed interleaved, each in a process of its own (`experiments/contenders/`).
+graphs and on real ones (FOLDER/ogbn-arxiv.npz and web-cnr-2000.npz; left out without them). All are
+checked to compute the same, then timed interleaved, each in a process of its own (`contenders/`).
 PyG and DGL get virtual environments of their own, made on first use.
 
 Results and picture are in `experiments/attention/`; `--table` prints them as in the README.
@@ -39,7 +39,9 @@ ROUNDS = 5
 def run_graph(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything about one graph."""
     problem = PROBLEMS[name]
-    settings = Settings(tuple(arguments.contenders), arguments.rounds, arguments.peers_folder)
+    takes_part = problem.contenders or tuple(CONTENDERS)
+    contenders = tuple(name for name in arguments.contenders if name in takes_part)
+    settings = Settings(contenders, arguments.rounds, arguments.peers_folder)
     print(f"{name}: writing {problem.small if arguments.quick else problem.graph}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         case = write_case(problem, Path(folder), arguments.data, small=arguments.quick)
@@ -103,7 +105,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         epilog="Smoke runs, and runs of fewer contenders or rounds than usual, are stored only in "
         "a folder given by --out: they would take the place of better results.",
     )
-    parser.add_argument("--data", type=Path, help="folder with ogbn-arxiv.npz")
+    parser.add_argument("--data", type=Path, help="folder with the real graphs")
     parser.add_argument("--graphs", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS))
     parser.add_argument("--rounds", type=int, help=f"timed runs of each; {ROUNDS} if not given")

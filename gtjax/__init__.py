@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         from_jraph,
         from_networkx,
         from_scipy,
+        locality_order,
         statistics,
     )
     from gtjax.nn import GraphTransformer, ModelConfig
@@ -43,6 +44,7 @@ _HOME = {
     "from_networkx": "gtjax.graph",
     "from_scipy": "gtjax.graph",
     "load": "gtjax.datasets",
+    "locality_order": "gtjax.graph",
     "read_config": "gtjax.training.config",
     "save_npz": "gtjax.datasets",
     "statistics": "gtjax.graph",
@@ -64,6 +66,7 @@ __all__ = [
     "from_networkx",
     "from_scipy",
     "load",
+    "locality_order",
     "read_config",
     "save_npz",
     "statistics",

@@ -15,7 +15,7 @@ import gtjax
 from contenders.case import Case, CaseFolder
 from contenders.work import Absent
 
-REAL = "ogbn-arxiv"
+REAL = ("ogbn-arxiv", "web-cnr-2000")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,9 @@ class Problem:
     heads: int
     width: int
     kind: str = "attention"
+    shuffled: bool = False  # nodes in no order at all
+    # Who takes part: all, or those that show what an order of the nodes is worth.
+    contenders: tuple[str, ...] | None = None
 
 
 _FIRST = "rmat:nodes=170000,edges=2300000"
@@ -42,7 +45,13 @@ PROBLEMS = {
     "dense": Problem(
         "rmat:nodes=132000,edges=10000000,features=1", "rmat:nodes=211,edges=4000,features=1", 8, 8
     ),
-    REAL: Problem(REAL, REAL, 8, 16),
+    REAL[0]: Problem(REAL[0], REAL[0], 8, 16),
+    **{
+        f"{name}, shuffled": Problem(
+            name, name, 8, 16, shuffled=True, contenders=("cpu", "cpu-ordered", "gather")
+        )
+        for name in REAL
+    },
     "training step": Problem(
         f"{_FIRST},{_MODEL}", "rmat:nodes=307,edges=2000,features=8,classes=4", 8, 16, "step"
     ),
@@ -77,11 +86,14 @@ def write_case(problem: Problem, path: Path, data: Path | None, *, small: bool) 
 
 
 def _load(problem: Problem, data: Path | None, *, small: bool) -> gtjax.Graph:
-    if problem.graph != REAL:
+    if problem.graph not in REAL:
         return gtjax.load(problem.small if small else problem.graph)
     if data is None:
-        raise Absent(f"--data FOLDER says where {REAL}.npz is")
-    path = data / f"{REAL}.npz"
+        raise Absent(f"--data FOLDER says where {problem.graph}.npz is")
+    path = data / f"{problem.graph}.npz"
     if not path.is_file():
-        raise Absent(f"{REAL}.npz is not in the folder of --data")
-    return gtjax.load(path).symmetrised()
+        raise Absent(f"{problem.graph}.npz is not in the folder of --data")
+    graph = gtjax.load(path).symmetrised()
+    if problem.shuffled:
+        graph = graph.reordered(np.random.default_rng(0).permutation(graph.num_nodes))
+    return graph

@@ -6,6 +6,7 @@ The latter follow jraph: gather the ends of every edge, `segment_max`, `exp`, `s
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import gtjax
 from contenders.case import CaseFolder
 from contenders.work import Absent, Work
 from pallas_kernels.segment_attention import BACKENDS, build_edges, segment_attention
@@ -24,14 +26,20 @@ PACKAGES = ("jax", "jaxlib", "numpy", "gtjax")
 Attend = Callable[[Any, jax.Array, jax.Array, jax.Array], jax.Array]
 
 
-def ours(folder: CaseFolder, kernel: str) -> tuple[Any, Attend]:
-    """One of gtjax's back ends."""
+def ours(folder: CaseFolder, kernel: str, order_n: np.ndarray | None = None) -> tuple[Any, Attend]:
+    """One of gtjax's back ends, on nodes in another order if that is given."""
     if reason := BACKENDS[kernel].why_not():
         raise Absent(reason)
     case = folder.case
+    senders_e, receivers_e = folder.array("senders_e"), folder.array("receivers_e")
+    if order_n is not None:
+        position_n = np.argsort(order_n).astype(np.int32)
+        senders_e, receivers_e = position_n[senders_e], position_n[receivers_e]
+        order_e = np.argsort(receivers_e, kind="stable")
+        senders_e, receivers_e = senders_e[order_e], receivers_e[order_e]
     edges = build_edges(
-        folder.array("senders_e"),
-        folder.array("receivers_e"),
+        senders_e,
+        receivers_e,
         num_senders=case.nodes,
         num_receivers=case.nodes,
         tiled=BACKENDS[kernel].needs_tiles,
@@ -41,6 +49,22 @@ def ours(folder: CaseFolder, kernel: str) -> tuple[Any, Attend]:
         return segment_attention(q, k, v, edges, kernel=kernel)
 
     return edges, attend
+
+
+def reordered(folder: CaseFolder) -> Work:
+    """The native back end on nodes in the order that training would put them in."""
+    ends_e2 = np.stack([folder.array("senders_e"), folder.array("receivers_e")], axis=1)
+    graph = gtjax.from_edges(ends_e2, num_nodes=folder.case.nodes)
+    start = time.perf_counter()
+    order_n = gtjax.locality_order(graph)
+    seconds = time.perf_counter() - start
+    facts = {"ordering_seconds": seconds}
+    return attention(folder, *ours(folder, "cpu", order_n), order_n=order_n, facts=facts)
+
+
+def half(folder: CaseFolder) -> Work:
+    """The native back end with q, k, v and the gradient stored in bfloat16."""
+    return attention(folder, *ours(folder, "cpu"), dtype=jnp.bfloat16)
 
 
 def segment_ops(folder: CaseFolder) -> tuple[Any, Attend]:
@@ -62,10 +86,22 @@ def segment_ops(folder: CaseFolder) -> tuple[Any, Attend]:
     return ends, attend
 
 
-def attention(folder: CaseFolder, layout: Any, attend: Attend) -> Work:
-    """The op alone, compiled ahead of time: forward, and forward with the gradients."""
+def attention(
+    folder: CaseFolder,
+    layout: Any,
+    attend: Attend,
+    *,
+    order_n: np.ndarray | None = None,
+    dtype: Any = jnp.float32,
+    facts: dict[str, Any] | None = None,
+) -> Work:
+    """The op alone, compiled ahead of time: forward, and forward with the gradients.
+
+    `order_n` puts the nodes in another order before the clock starts, and the results back after.
+    """
     names = ("q_nhd", "k_nhd", "v_nhd", "dout_nhd")
-    q, k, v, dout = (jnp.asarray(folder.array(name)) for name in names)
+    order = slice(None) if order_n is None else order_n
+    q, k, v, dout = (jnp.asarray(folder.array(name)[order], dtype) for name in names)
     layout = jax.device_put(layout)
 
     def with_gradients(layout: Any, q: Any, k: Any, v: Any, dout: Any) -> Any:
@@ -75,9 +111,14 @@ def attention(folder: CaseFolder, layout: Any, attend: Attend) -> Work:
     forward = jax.jit(attend).lower(layout, q, k, v).compile()
     both = jax.jit(with_gradients).lower(layout, q, k, v, dout).compile()
 
+    def in_order(array: jax.Array) -> np.ndarray:
+        result = np.empty(array.shape, np.float32)
+        result[order] = np.asarray(array, np.float32)
+        return result
+
     def results() -> dict[str, np.ndarray]:
-        forward_out = np.asarray(forward(layout, q, k, v))
-        out, dq, dk, dv = map(np.asarray, both(layout, q, k, v, dout))
+        forward_out = in_order(forward(layout, q, k, v))
+        out, dq, dk, dv = map(in_order, both(layout, q, k, v, dout))
         return {"forward": forward_out, "out": out, "dq": dq, "dk": dk, "dv": dv}
 
     return Work(
@@ -88,7 +129,7 @@ def attention(folder: CaseFolder, layout: Any, attend: Attend) -> Work:
         results=results,
         needs_bytes=needs(both),
         packages=PACKAGES,
-        facts={"xla_temporary_bytes": temporary(both)},
+        facts={"xla_temporary_bytes": temporary(both), **(facts or {})},
     )
 
 

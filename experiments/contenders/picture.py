@@ -15,6 +15,8 @@ _INK = "#7f8791"
 _COLOURS = {
     "cpu": "#2a9d5c",
     "cpu-1": "#7cc49a",
+    "cpu-ordered": "#1f7a8c",
+    "cpu-bf16": "#4dc2b5",
     "xla": "#3f8fd2",
     "segment": "#b08cd9",
     "dgl": "#e09f3e",

@@ -39,6 +39,10 @@ def make(contender: str, folder: CaseFolder) -> Work:
         return gather_bound.work(folder)
     from contenders import jax_attention
 
+    if contender == "cpu-ordered":
+        return jax_attention.reordered(folder)
+    if contender == "cpu-bf16":
+        return jax_attention.half(folder)
     made = (
         jax_attention.segment_ops(folder)
         if contender == "segment"
