@@ -46,7 +46,7 @@ def linear(inputs: int, outputs: int, config: ModelConfig, rngs: nnx.Rngs) -> nn
     return nnx.Linear(
         inputs,
         outputs,
-        dtype=jnp.dtype(config.dtype),
+        dtype=jnp.dtype(config.dense_dtype),
         param_dtype=jnp.float32,
         preferred_element_type=jnp.float32,
         kernel_init=nnx.initializers.xavier_uniform(),
@@ -86,7 +86,7 @@ class EdgeAttention(nnx.Module):
         """Attend, and mix the heads."""
         config = self.config
         by_head = (x_nf.shape[0], 3, config.heads, config.hidden // config.heads)
-        qkv = self.qkv(x_nf).astype(config.dtype).reshape(by_head)
+        qkv = self.qkv(x_nf).astype(config.attention_dtype).reshape(by_head)
         bias_eh = self.bias(edge_x_ef)
         dropout = None
         if config.attention_dropout and not noise.quiet:

@@ -38,8 +38,19 @@ class ModelConfig:
     """Width of the positional encoding."""
     label_input: bool = False
     """Feed known training labels as input and learn to predict the ones hidden at random."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the arithmetic; sums and parameters stay float32."""
+    dtype: Literal["float32", "mixed", "bfloat16"] = "float32"
+    """Type of the arithmetic; sums and parameters stay float32. "mixed" is float32, but stores the
+    queries, keys and values of attention in bfloat16, which halves the bytes that it gathers."""
+
+    @property
+    def dense_dtype(self) -> str:
+        """What dense layers compute in."""
+        return "bfloat16" if self.dtype == "bfloat16" else "float32"
+
+    @property
+    def attention_dtype(self) -> str:
+        """What queries, keys and values are stored in."""
+        return "float32" if self.dtype == "float32" else "bfloat16"
 
     def __post_init__(self) -> None:
         for name in ("hidden", "layers", "heads", "positional_size"):

@@ -59,7 +59,7 @@ class DecoupledTransformer(nnx.Module):
         by_head = (h_nf.shape[0], -1, config.heads, config.hidden // config.heads)
         root_n1 = jnp.sqrt(jnp.maximum(inputs.degree_n, 1.0))[:, None]
         start_nhd = (h_nf / root_n1).reshape(by_head)[:, 0]
-        query_key = self.query_key(h_nf).astype(config.dtype).reshape(by_head)
+        query_key = self.query_key(h_nf).astype(config.attention_dtype).reshape(by_head)
         bias_eh = self.bias(inputs.edge_x_ef)
         value_nhd = start_nhd
         for number in range(config.layers):
@@ -69,7 +69,7 @@ class DecoupledTransformer(nnx.Module):
             mixed_nhd = attend(
                 query_key[:, 0],
                 query_key[:, 1],
-                value_nhd.astype(config.dtype),
+                value_nhd.astype(config.attention_dtype),
                 bias_eh,
                 dropout=dropout,
             )

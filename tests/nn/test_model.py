@@ -171,15 +171,31 @@ def test_a_hidden_label_does_not_reach_the_output():
         np.testing.assert_array_equal(outputs[0], other)
 
 
-def test_bfloat16_keeps_parameters_and_sums_in_float32():
+@pytest.mark.parametrize("dtype", ["mixed", "bfloat16"])
+def test_bfloat16_keeps_parameters_and_sums_in_float32(dtype):
     graph = make_graph()
-    exact, model = make_model(), make_model(dtype="bfloat16")
+    exact, model = make_model(), make_model(dtype=dtype)
     params = jax.tree.leaves(nnx.state(model, nnx.Param))
     assert all(p.dtype == jnp.float32 for p in params)
     logits = run(model, graph).logits_nc
     assert logits.dtype == jnp.float32
     difference = np.abs(logits - run(exact, graph).logits_nc).max()
     assert 0 < difference < 0.05
+
+
+def test_mixed_stores_what_attention_gathers_in_bfloat16_and_nothing_else():
+    seen = []
+
+    def attend(q_nhd, k_nhd, v_nhd, bias_eh, *, dropout=None):
+        seen.append((q_nhd.dtype, k_nhd.dtype, v_nhd.dtype))
+        return v_nhd
+
+    model = make_model(dtype="mixed")
+    graph = make_graph()
+    hidden = model.input(Inputs(jnp.asarray(graph.x_nf)), Noise(None), lambda name, value: None)
+    assert hidden.dtype == jnp.float32
+    model(Inputs(jnp.asarray(graph.x_nf)), attend)
+    assert {dtype for dtypes in seen for dtype in dtypes} == {jnp.dtype(jnp.bfloat16)}
 
 
 def test_multilabel_embedding_sums_yes_and_no():
