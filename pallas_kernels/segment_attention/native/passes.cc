@@ -28,6 +28,9 @@ constexpr int kLanes = 4;
 constexpr int kBlock = 16;         // edges per update of the softmax
 constexpr int kTogether = 4;       // edges per reading and writing of a sum
 constexpr int kAheadBytes = 6144;  // of one table, between prefetch and use
+// Into the second level of the cache: the first has too few slots for lines on their way, and a
+// prefetch that finds none free holds up the arithmetic.
+constexpr int kIntoL2 = 2;
 
 inline int64_t Padded(int64_t heads) { return (heads + 7) / 8 * 8; }
 
@@ -36,7 +39,16 @@ inline int64_t Ahead(int64_t row_bytes) {
 }
 
 inline void Prefetch(const void* row, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(row) + i);
+  for (int64_t i = 0; i < bytes; i += 64) {
+    __builtin_prefetch(static_cast<const char*>(row) + i, 0, kIntoL2);
+  }
+}
+
+// The line that holds *at, once for each line that a loop over `at` in steps of L comes through.
+template <int L, typename T>
+inline void PrefetchLine(const T* at, int64_t i) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  if (L >= kLine || i % kLine == 0) __builtin_prefetch(at + i, 0, kIntoL2);
 }
 
 // A node's heads, each of D numbers (0: any width), in vectors of L lanes, which divides the width.
@@ -47,31 +59,35 @@ struct Heads {
   int64_t width() const { return D ? D : any_width; }
   int64_t size() const { return heads * width(); }
 
-  // out[h] = a[h] . b[h]
+  // out[h] = a[h] . b[h], prefetching the row `next` line by line on the way: a burst of prefetches
+  // would wait for free slots in the cache's queue, and the arithmetic with it.
   template <typename T>
-  void Dots(const float* a, const T* b, float* out) const {
+  void Dots(const float* a, const T* b, const T* next, float* out) const {
     int64_t h = 0;
-    for (; h + kMost <= heads; h += kMost) Dots<kMost>(a, b, out, h);
+    for (; h + kMost <= heads; h += kMost) Dots<kMost>(a, b, next, out, h);
     if constexpr (kMost > 4) {
-      if (h + 4 <= heads) Dots<4>(a, b, out, h), h += 4;
+      if (h + 4 <= heads) Dots<4>(a, b, next, out, h), h += 4;
     }
     if constexpr (kMost > 2) {
-      if (h + 2 <= heads) Dots<2>(a, b, out, h), h += 2;
+      if (h + 2 <= heads) Dots<2>(a, b, next, out, h), h += 2;
     }
     if constexpr (kMost > 1) {
-      if (h < heads) Dots<1>(a, b, out, h);
+      if (h < heads) Dots<1>(a, b, next, out, h);
     }
   }
 
-  // out[h] += sum over edges of weights[edge][h] * rows[edge][h]
+  // out[h] += sum over edges of weights[edge][h] * rows[edge][h]; prefetches the rows of `next` if
+  // that is not null.
   template <typename T>
-  void AddScaled(const float* weights, int64_t stride, const T* const* rows, int64_t count,
-                 float* out) const {
+  void AddScaled(const float* weights, int64_t stride, const T* const* rows,
+                 const T* const* next, int64_t count, float* out) const {
     int64_t e = 0;
     for (; e + kTogether <= count; e += kTogether) {
-      AddScaled<kTogether>(weights + e * stride, stride, rows + e, out);
+      AddScaled<kTogether>(weights + e * stride, stride, rows + e, next ? next + e : next, out);
     }
-    for (; e < count; ++e) AddScaled<1>(weights + e * stride, stride, rows + e, out);
+    for (; e < count; ++e) {
+      AddScaled<1>(weights + e * stride, stride, rows + e, next ? next + e : next, out);
+    }
   }
 
   void Scale(const float* factors, float* out) const {
@@ -89,13 +105,15 @@ struct Heads {
 
  private:
   template <int G, typename T>
-  void Dots(const float* a, const T* b, float* out, int64_t h) const {
+  void Dots(const float* a, const T* b, const T* next, float* out, int64_t h) const {
     static_assert(G <= L, "as many sums as lanes at most");
     Vec<L> sums[G];
     for (int g = 0; g < G; ++g) {
       const int64_t start = (h + g) * width();
+      PrefetchLine<L>(next, start);
       sums[g] = Load<L>(a + start) * Load<L>(b + start);
       for (int64_t i = L; i < width(); i += L) {
+        PrefetchLine<L>(next, start + i);
         sums[g] += Load<L>(a + start + i) * Load<L>(b + start + i);
       }
     }
@@ -104,11 +122,15 @@ struct Heads {
   }
 
   template <int N, typename T>
-  void AddScaled(const float* weights, int64_t stride, const T* const* rows, float* out) const {
+  void AddScaled(const float* weights, int64_t stride, const T* const* rows,
+                 const T* const* next, float* out) const {
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t i = h * width(); i < (h + 1) * width(); i += L) {
         Vec<L> sum = Load<L>(out + i);
-        for (int e = 0; e < N; ++e) sum += weights[e * stride + h] * Load<L>(rows[e] + i);
+        for (int e = 0; e < N; ++e) {
+          if (next) PrefetchLine<L>(next[e], i);
+          sum += weights[e * stride + h] * Load<L>(rows[e] + i);
+        }
         Store<L>(out + i, sum);
       }
     }
@@ -154,11 +176,14 @@ inline Vec<8> Keep(const EdgeData& data, int64_t position, int64_t h) {
   return bits >= data.threshold ? Vec<8>{} + data.kept : Vec<8>{};
 }
 
+template <typename T>
+constexpr const T* const* kNoRows = nullptr;
+
 // Numbers for a block of edges, [kBlock, padded heads], and the rows of a table they go with.
 template <typename T>
 struct Block {
   std::vector<float> numbers;
-  const T* rows[kBlock];
+  const T *rows[kBlock], *next[kBlock];
   explicit Block(int64_t heads) : numbers(kBlock * Padded(heads)) {}
   float* of(int64_t edge, int64_t heads) { return numbers.data() + edge * Padded(heads); }
 };
@@ -193,20 +218,18 @@ struct ForwardPass {
     for (int64_t start = first; start < last; start += kBlock) {
       const int64_t count = std::min<int64_t>(kBlock, last - start);
       for (int64_t b = 0; b < count; ++b) {
-        const int64_t e = start + b;
-        if (e + ahead < end) {
-          Prefetch(RowOf<T>(in.k, send[e + ahead], size), row_bytes);
-          Prefetch(RowOf<T>(in.v, send[e + ahead], size), row_bytes);
-        }
+        const int64_t e = start + b, later = send[std::min(e + ahead, end - 1)];
         float* logits = block.of(b, heads);
-        shape.Dots(scratch.q.data(), RowOf<T>(in.k, send[e], size), logits);
+        shape.Dots(scratch.q.data(), RowOf<T>(in.k, send[e], size), RowOf<T>(in.k, later, size),
+                   logits);
         AddBias(in.edges, Position(in.edges, e), heads, logits);
         block.rows[b] = RowOf<T>(in.v, send[e], size);
+        block.next[b] = RowOf<T>(in.v, later, size);
       }
       if (Softmax(start, count, start == first, block, max, sum, scratch.shrink.data())) {
         shape.Scale(scratch.shrink.data(), acc);
       }
-      shape.AddScaled(block.of(0, heads), padded, block.rows, count, acc);
+      shape.AddScaled(block.of(0, heads), padded, block.rows, block.next, count, acc);
     }
   }
 
@@ -316,7 +339,7 @@ struct ReceiversPass {
     std::fill(state, state + size, 0.0f);
     float *lse = scratch.lse.data(), *delta = scratch.delta.data();
     shape.Copy(RowOf<T>(in.dout, r, size), 1.0f, scratch.dout.data());
-    shape.Dots(scratch.dout.data(), in.out + r * size, delta);
+    shape.Dots(scratch.dout.data(), in.out + r * size, in.out + r * size, delta);
     std::copy(in.lse + r * heads, in.lse + (r + 1) * heads, lse);
     if (first == in.rows.offsets[r]) {
       std::copy(lse, lse + heads, in.stats + 2 * r * heads);
@@ -331,19 +354,18 @@ struct ReceiversPass {
       const int64_t count = std::min<int64_t>(kBlock, last - start);
       for (int64_t b = 0; b < count; ++b) {
         const int64_t e = start + b, position = Position(in.edges, e);
-        if (e + ahead < end) {
-          Prefetch(RowOf<T>(in.k, send[e + ahead], size), row_bytes);
-          Prefetch(RowOf<T>(in.v, send[e + ahead], size), row_bytes);
-        }
+        const int64_t later = send[std::min(e + ahead, end - 1)];
         float *logits = scratch.logits.of(b, heads), *dweights = scratch.dweights.of(b, heads);
         const T* key = scratch.logits.rows[b] = RowOf<T>(in.k, send[e], size);
-        shape.Dots(scratch.q.data(), key, logits);
-        shape.Dots(scratch.dout.data(), RowOf<T>(in.v, send[e], size), dweights);
+        shape.Dots(scratch.q.data(), key, RowOf<T>(in.k, later, size), logits);
+        shape.Dots(scratch.dout.data(), RowOf<T>(in.v, send[e], size),
+                   RowOf<T>(in.v, later, size), dweights);
         AddBias(in.edges, position, heads, logits);
         Gradients(in.edges, position, padded, lse, delta, logits, dweights);
         if (in.dbias) std::copy(logits, logits + heads, in.dbias + position * heads);
       }
-      shape.AddScaled(scratch.logits.of(0, heads), padded, scratch.logits.rows, count, state);
+      shape.AddScaled(scratch.logits.of(0, heads), padded, scratch.logits.rows, kNoRows<T>, count,
+                      state);
     }
   }
 
@@ -384,16 +406,13 @@ struct SendersPass {
       const int64_t count = std::min<int64_t>(kBlock, last - start);
       for (int64_t b = 0; b < count; ++b) {
         const int64_t e = start + b, position = Position(in.edges, e);
-        if (e + ahead < end) {
-          Prefetch(RowOf<T>(in.q, recv[e + ahead], size), row_bytes);
-          Prefetch(RowOf<T>(in.dout, recv[e + ahead], size), row_bytes);
-          Prefetch(in.stats + 2 * recv[e + ahead] * heads, 2 * heads * sizeof(float));
-        }
+        const int64_t later = recv[std::min(e + ahead, end - 1)];
+        Prefetch(in.stats + 2 * later * heads, 2 * heads * sizeof(float));
         float *logits = scratch.logits.of(b, heads), *dweights = scratch.dweights.of(b, heads);
         const T* q = scratch.logits.rows[b] = RowOf<T>(in.q, recv[e], size);
         const T* dout = scratch.dweights.rows[b] = RowOf<T>(in.dout, recv[e], size);
-        shape.Dots(scratch.k.data(), q, logits);
-        shape.Dots(scratch.v.data(), dout, dweights);
+        shape.Dots(scratch.k.data(), q, RowOf<T>(in.q, later, size), logits);
+        shape.Dots(scratch.v.data(), dout, RowOf<T>(in.dout, later, size), dweights);
         AddBias(in.edges, position, heads, logits);
         const float* lse = in.stats + 2 * int64_t{recv[e]} * heads;
         const float* delta = lse + heads;
@@ -405,9 +424,10 @@ struct SendersPass {
         }
         Gradients(in.edges, position, padded, lse, delta, logits, dweights);
       }
-      shape.AddScaled(scratch.logits.of(0, heads), padded, scratch.logits.rows, count, state);
-      shape.AddScaled(scratch.dweights.of(0, heads), padded, scratch.dweights.rows, count,
-                      state + size);
+      shape.AddScaled(scratch.logits.of(0, heads), padded, scratch.logits.rows, kNoRows<T>, count,
+                      state);
+      shape.AddScaled(scratch.dweights.of(0, heads), padded, scratch.dweights.rows, kNoRows<T>,
+                      count, state + size);
     }
   }
 
