@@ -56,7 +56,7 @@ def work(folder: CaseFolder) -> Work:
 
 
 def _reads(nodes: int, rows_e: np.ndarray, columns_e: np.ndarray) -> Callable[..., jax.Array]:
-    edges = build_edges(columns_e, rows_e, num_senders=nodes, num_receivers=nodes, tiled=False)
+    edges = build_edges(columns_e, rows_e, num_senders=nodes, num_receivers=nodes, layouts=())
     edges = jax.device_put(edges)
     read = jax.jit(cpu.gather_rows)
     return lambda a, b: read(a, b, edges)

@@ -42,7 +42,7 @@ def ours(folder: CaseFolder, kernel: str, order_n: np.ndarray | None = None) -> 
         receivers_e,
         num_senders=case.nodes,
         num_receivers=case.nodes,
-        tiled=BACKENDS[kernel].needs_tiles,
+        layouts=BACKENDS[kernel].layouts,
     )
 
     def attend(edges: Any, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:

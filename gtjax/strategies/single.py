@@ -49,7 +49,7 @@ def layout(graph: Graph, kernel: str = "auto") -> Layout:
         num_senders=graph.num_nodes,
         num_receivers=graph.num_nodes,
         edge_ids_e=rows.edge_ids_e,
-        tiled=choose_backend(kernel).needs_tiles,
+        layouts=choose_backend(kernel).layouts,
     )
     edge_x_ef = None if graph.edge_x_ef is None else graph.edge_x_ef[rows.edge_ids_e]
     return Layout(edges, edge_x_ef)

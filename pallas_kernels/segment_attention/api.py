@@ -16,7 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from pallas_kernels.segment_attention import cpu, xla
-from pallas_kernels.segment_attention.types import Dropout, Edges, Partial, finish, log_sum_exp
+from pallas_kernels.segment_attention.types import (
+    Dropout,
+    Edges,
+    Layout,
+    Partial,
+    finish,
+    log_sum_exp,
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Backend:
     platforms: tuple[str, ...]
     # Output and lse at once, for a back end that need not go over the partial.
     attention: Callable[..., tuple[jax.Array, jax.Array]] | None = None
-    needs_tiles: bool = False
+    layouts: tuple[Layout, ...] = ()  # of the edges, see `build_edges`
     why_not: Callable[[], str | None] = lambda: None  # what keeps it from running here, if anything
 
 
@@ -41,7 +48,7 @@ BACKENDS: dict[str, Backend] = {
         attention=cpu.attention,
         why_not=cpu.why_not,
     ),
-    "xla": Backend(xla.forward, xla.backward, platforms=("cpu", "gpu", "tpu"), needs_tiles=True),
+    "xla": Backend(xla.forward, xla.backward, platforms=("cpu", "gpu", "tpu"), layouts=("tiles",)),
 }
 
 

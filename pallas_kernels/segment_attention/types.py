@@ -7,17 +7,23 @@ give the same result (Rabe and Staats 2021, Dao et al. 2022).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pallas_kernels.segment_attention.pieces import RowPieces, cut_rows
 from pallas_kernels.segment_attention.tiling import Tiling, slots_of_edges, tile_rows
 
 # The maximum over no edges at all. Finite, so that differences of two of them are not NaN.
 NOTHING = float(np.finfo(np.float32).min) / 2
+
+# What a back end may ask for beyond the edges in both orders.
+Layout = Literal["tiles", "pieces"]
+LAYOUTS: tuple[Layout, ...] = ("tiles", "pieces")
 
 
 class Partial(NamedTuple):
@@ -47,6 +53,15 @@ class Tilings:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class EdgePieces:
+    """Ranges of edges of bounded length, for back ends that walk rows but balance their work."""
+
+    by_receiver: RowPieces
+    by_sender: RowPieces
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Edges:
     """Edges sorted by receiver, and the same edges sorted by sender.
 
@@ -63,6 +78,7 @@ class Edges:
     receivers_by_sender_e: Any  # int32, in sender order
     sender_order_e: Any  # int32: position, in receiver order, of the e-th edge in sender order
     tilings: Tilings | None
+    pieces: EdgePieces | None
 
     @property
     def num_edges(self) -> int:
@@ -77,11 +93,11 @@ def build_edges(
     num_senders: int,
     num_receivers: int,
     edge_ids_e: np.ndarray | None = None,
-    tiled: bool = True,
+    layouts: Collection[Layout] = LAYOUTS,
 ) -> Edges:
     """Lay out edges, which must come sorted by receiver, for the attention kernels (host side).
 
-    `tiled` adds what back ends with `needs_tiles` work on.
+    `layouts` are the further ones to add: `Backend.layouts` says which a back end works on.
     """
     count = len(receivers_e)
     if len(senders_e) != count:
@@ -99,18 +115,24 @@ def build_edges(
     order_e = np.argsort(senders_e, kind="stable").astype(np.int32)
     ids_e = np.arange(count) if edge_ids_e is None else edge_ids_e
     tilings = None
-    if tiled:
+    if "tiles" in layouts:
         by_receiver = tile_rows(receivers_e, senders_e, num_receivers)
         by_sender = tile_rows(senders_e[order_e], receivers_e[order_e], num_senders)
         tilings = Tilings(by_receiver, by_sender, slots_of_edges(by_receiver, count))
+    offsets_r = _offsets(receivers_e, num_receivers)
+    sender_offsets_s = _offsets(senders_e, num_senders)
+    pieces = None
+    if "pieces" in layouts:
+        pieces = EdgePieces(cut_rows(offsets_r), cut_rows(sender_offsets_s))
     return Edges(
-        offsets_r=_offsets(receivers_e, num_receivers),
+        offsets_r=offsets_r,
         senders_e=senders_e.astype(np.int32),
         edge_ids_e=ids_e.astype(np.uint32),
-        sender_offsets_s=_offsets(senders_e, num_senders),
+        sender_offsets_s=sender_offsets_s,
         receivers_by_sender_e=receivers_e[order_e].astype(np.int32),
         sender_order_e=order_e,
         tilings=tilings,
+        pieces=pieces,
     )
 
 
@@ -151,15 +173,24 @@ def keep_scale(dropout: Dropout, edge_ids: jax.Array, num_heads: int) -> jax.Arr
     A hash and not a random stream: the same in every back end and under every split of the edges,
     and the backward pass draws it again instead of storing it.
     """
-    heads = jnp.arange(num_heads, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
-    draw = _scramble(heads + jnp.asarray(dropout.seed, jnp.uint32))
-    bits = _scramble(edge_ids[..., None].astype(jnp.uint32) ^ draw)
-    kept = bits >= jnp.uint32(min(dropout.rate * 2.0**32, 2**32 - 1))
-    return jnp.where(kept, jnp.float32(1.0 / (1.0 - dropout.rate)), 0.0)
+    return kept(dropout.rate, edge_ids[..., None], head_keys(dropout.seed, num_heads))
+
+
+def head_keys(seed: jax.Array | int, num_heads: int) -> jax.Array:
+    """The half of the hash that depends on the head and the seed, uint32 for each head."""
+    heads = jnp.arange(num_heads, dtype=jnp.uint32) * np.uint32(0x9E3779B9)
+    return _scramble(heads + jnp.asarray(seed, jnp.uint32))
+
+
+def kept(rate: float, edge_ids: jax.Array, keys: jax.Array) -> jax.Array:
+    """The other half, for ids and keys of heads that broadcast; also for use within a kernel."""
+    bits = _scramble(edge_ids.astype(jnp.uint32) ^ keys)
+    keep = bits >= np.uint32(min(rate * 2.0**32, 2**32 - 1))
+    return jnp.where(keep, np.float32(1.0 / (1.0 - rate)), np.float32(0.0))
 
 
 def _scramble(x: jax.Array) -> jax.Array:
     """A bijection of 32-bit words in which every bit of the input reaches every bit out."""
-    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
     return x ^ (x >> 16)

@@ -134,7 +134,7 @@ def backward(
 
 def _tilings(edges: Edges) -> Tilings:
     if edges.tilings is None:
-        raise ValueError("the xla back end works on tiles: build_edges(..., tiled=True)")
+        raise ValueError('the xla back end works on tiles: build_edges(..., layouts=["tiles"])')
     return edges.tilings
 
 

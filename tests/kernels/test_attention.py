@@ -159,7 +159,7 @@ def test_the_native_kernel_gives_the_same_bits_on_one_thread_and_on_many(tmp_pat
         "rng = np.random.default_rng(0)\n"
         "r = np.sort(np.where(np.arange(40_000) < 30_000, 7, rng.integers(0, 503, 40_000)))\n"
         "s = rng.integers(0, 503, 40_000)\n"
-        "e = build_edges(s, r, num_senders=503, num_receivers=503, tiled=False)\n"
+        "e = build_edges(s, r, num_senders=503, num_receivers=503, layouts=())\n"
         "q, k, v = rng.standard_normal((3, 503, 4, 16)).astype(np.float32)\n"
         "f = lambda *a: (segment_attention(*a, e, kernel='cpu') ** 2).sum()\n"
         "value, grads = jax.jit(jax.value_and_grad(f, (0, 1, 2)))(q, k, v)\n"
