@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pallas_kernels.segment_attention import cpu, xla
+from pallas_kernels.segment_attention import cpu, gpu, gpu_vjp, xla
+from pallas_kernels.segment_attention.gpu_program import why_not as why_not_gpu
 from pallas_kernels.segment_attention.types import (
     Dropout,
     Edges,
@@ -47,6 +48,13 @@ BACKENDS: dict[str, Backend] = {
         platforms=("cpu",),
         attention=cpu.attention,
         why_not=cpu.why_not,
+    ),
+    "gpu": Backend(
+        gpu.forward,
+        gpu_vjp.backward,
+        platforms=("gpu",),
+        layouts=("pieces",),
+        why_not=why_not_gpu,
     ),
     "xla": Backend(xla.forward, xla.backward, platforms=("cpu", "gpu", "tpu"), layouts=("tiles",)),
 }

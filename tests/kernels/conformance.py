@@ -1,6 +1,8 @@
 """The back ends that the conformance suite runs over.
 
-A kernel for a device that is not there joins as a `Backend` whose functions interpret it.
+A kernel for a device that is not there joins as a `Backend` whose functions interpret it. That
+takes seconds to compile for every new shape, so these see one graph with everything awkward in it
+instead of one graph each.
 """
 
 from __future__ import annotations
@@ -32,4 +34,24 @@ if "cpu" in [kernel.id for kernel in KERNELS]:
     KERNELS += [
         pytest.param(_older(name), id=f"cpu {name}")
         for name in ("baseline", *(["avx2"] if newer else []))
+    ]
+
+
+def interpreted(name: str, interpret: object = True) -> Backend:
+    """A back end of the table, run by Pallas's interpreter."""
+    backend = BACKENDS[name]
+    functions = (partial(f, interpret=interpret) for f in (backend.forward, backend.backward))
+    return Backend(*functions, platforms=("cpu",), layouts=backend.layouts)
+
+
+INTERPRETED = [pytest.param(interpreted("gpu"), id="gpu interpreted")]
+ALL_KERNELS = KERNELS + INTERPRETED
+
+
+def on_graphs(kernels, names):
+    """One case for each of the kernels on each of the graphs."""
+    return [
+        pytest.param(name, *kernel.values, id=f"{kernel.id}-{name}")
+        for kernel in kernels
+        for name in names
     ]

@@ -63,7 +63,17 @@ def awkward_graphs() -> dict[str, tuple[np.ndarray, np.ndarray, int]]:
             71,
         ),
     }
+    graphs["all at once"] = _side_by_side(list(graphs.values()))
     return {name: _by_receiver(*graph) for name, graph in graphs.items()}
+
+
+def _side_by_side(graphs):
+    first = np.cumsum([0, *(nodes for _, _, nodes in graphs)])
+    senders, receivers = (
+        np.concatenate([graph[end] + start for graph, start in zip(graphs, first, strict=False)])
+        for end in (0, 1)
+    )
+    return senders, receivers, int(first[-1])
 
 
 def _by_receiver(senders, receivers, nodes):

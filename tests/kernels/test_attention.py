@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +26,13 @@ from pallas_kernels.segment_attention import (
     segment_attention,
 )
 from pallas_kernels.segment_attention.types import NOTHING, Partial
-from tests.kernels.conformance import KERNELS
+from tests.kernels.conformance import ALL_KERNELS, INTERPRETED, KERNELS, on_graphs
 from tests.kernels.oracle import awkward_graphs, dense_attention
 
 GRAPHS = awkward_graphs()
+AT_ONCE = "all at once"
+ONE_BY_ONE = [name for name in GRAPHS if name != AT_ONCE]
+FEW_GRAPHS = [AT_ONCE, "one node, one loop", "one node, no edge"]
 
 
 def qkv(nodes, heads=3, width=8, seed=0, dtype=np.float32):
@@ -42,6 +46,12 @@ def edges_of(graph):
 
 
 def run(q, k, v, bias, dout, edges, kernel, dropout=None):
+    out, grads = _compiled(kernel, dropout)(q, k, v, bias, dout, edges)
+    return np.asarray(out), grads
+
+
+@functools.cache  # an interpreted kernel takes long to compile
+def _compiled(kernel, dropout):
     @jax.jit
     def both(q, k, v, bias, dout, edges):
         def attend(q, k, v, bias):
@@ -50,8 +60,7 @@ def run(q, k, v, bias, dout, edges, kernel, dropout=None):
         out, pullback = jax.vjp(attend, q, k, v, bias)
         return out, pullback(dout.astype(out.dtype))
 
-    out, grads = both(q, k, v, bias, dout, edges)
-    return np.asarray(out), grads
+    return both
 
 
 def assert_agrees(got, want, tolerance=1e-5):
@@ -61,9 +70,10 @@ def assert_agrees(got, want, tolerance=1e-5):
         np.testing.assert_allclose(a, b, atol=tolerance * scale, rtol=0, err_msg=name)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("rate", [0.0, 0.4])
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize(
+    ("name", "kernel"), on_graphs(KERNELS, ONE_BY_ONE) + on_graphs(INTERPRETED, FEW_GRAPHS)
+)
 def test_values_and_gradients_equal_the_dense_oracle(name, rate, kernel):
     senders, receivers, nodes = GRAPHS[name]
     q, k, v, dout = qkv(nodes)
@@ -75,7 +85,7 @@ def test_values_and_gradients_equal_the_dense_oracle(name, rate, kernel):
     assert_agrees((out, *grads), (want, *want_grads))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
 @pytest.mark.parametrize(("heads", "width"), [(1, 8), (8, 16), (2, 100), (1, 256)])
 def test_head_shapes(heads, width, kernel):
     senders, receivers, nodes = GRAPHS["prime"]
@@ -85,7 +95,7 @@ def test_head_shapes(heads, width, kernel):
     assert_agrees((out, *grads[:3]), (want, *want_grads[:3]))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
 def test_bfloat16_inputs_accumulate_in_float32(kernel):
     senders, receivers, nodes = GRAPHS["hub of hubs"]
     q, k, v, dout = (jnp.asarray(a, jnp.bfloat16) for a in qkv(nodes))
@@ -98,7 +108,7 @@ def test_bfloat16_inputs_accumulate_in_float32(kernel):
     assert_agrees(got, (want, *want_grads[:3]), tolerance=2**-7)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
 @pytest.mark.parametrize("size", [1e2, 1e4])
 def test_extreme_logits_stay_finite(size, kernel):
     senders, receivers, nodes = GRAPHS["hub receives half of all edges"]
@@ -112,7 +122,7 @@ def test_extreme_logits_stay_finite(size, kernel):
     assert_agrees((out, *grads), (want, *want_grads), tolerance=1e-7 * size * 5)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
 def test_bias_of_minus_infinity_removes_an_edge(kernel):
     senders = np.array([0, 1, 2, 1], np.int32)
     receivers = np.array([0, 0, 0, 1], np.int32)
@@ -125,7 +135,7 @@ def test_bias_of_minus_infinity_removes_an_edge(kernel):
     assert not np.asarray(grads[3])[2:].any()
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
 @pytest.mark.parametrize("broken", [0, 1, 2], ids=["query", "key", "value"])
 def test_a_nan_is_not_hidden(broken, kernel):
     senders, receivers, nodes = GRAPHS["prime"]
@@ -138,7 +148,7 @@ def test_a_nan_is_not_hidden(broken, kernel):
     assert np.isnan(np.asarray(grads[0])[rows]).any(axis=(1, 2)).all()
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
 def test_runs_are_bit_equal(kernel):
     q, k, v, dout = qkv(GRAPHS["hub of hubs"][2])
     edges = edges_of(GRAPHS["hub of hubs"])
@@ -176,6 +186,7 @@ def test_the_native_kernel_gives_the_same_bits_on_one_thread_and_on_many(tmp_pat
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), parts=st.integers(2, 4))
 def test_merged_partials_of_any_split_equal_the_whole(kernel, seed, parts):
+def check_merged_partials(kernel, seed, parts):
     rng = np.random.default_rng(seed)
     nodes = 23
     senders, receivers = rng.integers(0, nodes, (2, 90)).astype(np.int32)
@@ -194,6 +205,18 @@ def test_merged_partials_of_any_split_equal_the_whole(kernel, seed, parts):
         )
         merged = merge(merged, forward(q, k, v, edges, bias[mine], dropout))
     np.testing.assert_allclose(finish(merged), finish(whole), atol=2e-6)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), parts=st.integers(2, 4))
+def test_merged_partials_of_any_split_equal_the_whole(kernel, seed, parts):
+    check_merged_partials(kernel, seed, parts)
+
+
+@pytest.mark.parametrize("kernel", INTERPRETED)
+def test_merged_partials_of_a_split_equal_the_whole(kernel):
+    check_merged_partials(kernel, seed=5, parts=2)
 
 
 @given(seed=st.integers(0, 2**32 - 1), rate=st.sampled_from([0.1, 0.5, 0.9]))
@@ -229,7 +252,7 @@ def test_temporary_memory_is_a_fraction_of_one_value_per_edge_and_channel(kernel
 
 
 def test_a_back_end_asked_for_by_name_never_falls_back():
-    with pytest.raises(ValueError, match="kernel is one of auto, cpu, xla; found 'fast'"):
+    with pytest.raises(ValueError, match="kernel is one of auto, cpu, gpu, xla; found 'fast'"):
         choose_backend("fast")
 
 
