@@ -1,0 +1,82 @@
+"""The GPU kernels lower to Triton on a machine without a GPU, forward and backward.
+
+Lowering finds primitives and block shapes that Triton does not take. It does not find what the
+compiler makes of them: that is `test_aot_gpu.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+from jax._src.mesh import AbstractDevice
+
+from pallas_kernels.segment_attention import BACKENDS, Dropout, build_edges, segment_attention
+
+KERNELS = ("attend", "receivers", "senders")
+
+
+def edges_with_hubs(nodes=301, count=4000, hubs=True):
+    rng = np.random.default_rng(0)
+    senders, receivers = rng.integers(0, nodes, (2, count))
+    if hubs:
+        senders[:1000], receivers[-1000:] = 3, 5
+    order = np.argsort(receivers, kind="stable")
+    return build_edges(
+        senders[order],
+        receivers[order],
+        num_senders=nodes,
+        num_receivers=nodes,
+        layouts=BACKENDS["gpu"].layouts,
+    )
+
+
+def lowered(heads, width, dtype, edges, *, bias=True, rate=0.3):
+    """The whole op and its gradients as StableHLO for a GPU."""
+
+    def step(q, k, v, bias, edges):
+        def attend(q, k, v, bias):
+            kernel = BACKENDS["gpu"]
+            return segment_attention(q, k, v, edges, bias, dropout=Dropout(rate, 7), kernel=kernel)
+
+        out, pullback = jax.vjp(attend, q, k, v, bias)
+        return out, pullback(out)
+
+    nodes = len(edges.offsets_r) - 1
+    row = jax.ShapeDtypeStruct((nodes, heads, width), dtype)
+    bias_eh = jax.ShapeDtypeStruct((edges.num_edges, heads), dtype) if bias else None
+    call = export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")
+    with _some_gpu():
+        exporter = export.export(jax.jit(step), platforms=["cuda"], disabled_checks=[call])
+        return exporter(row, row, row, bias_eh, edges).mlir_module()
+
+
+def _some_gpu() -> contextlib.AbstractContextManager:
+    """jax 0.12 wants to know for which GPU; 0.10 takes one of its own accord."""
+    if jax.__version_info__ < (0, 12):
+        return contextlib.nullcontext()
+    device = AbstractDevice("NVIDIA H100 80GB HBM3", 1, "cuda")
+    mesh = jax.sharding.AbstractMesh((1,), ("x",), abstract_device=device)
+    return jax.sharding.use_abstract_mesh(mesh)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize(("heads", "width"), [(8, 16), (3, 10), (1, 256)])
+def test_forward_and_backward_lower_to_a_launch_for_rows_and_two_for_hubs(heads, width, dtype):
+    module = lowered(heads, width, dtype, edges_with_hubs())
+    for kernel in KERNELS:
+        for name in (kernel, f"{kernel}_hubs", f"{kernel}_merge"):
+            assert module.count(f'name = "{name}"') == 1, name
+    assert "scatter" not in module
+
+
+def test_without_hubs_there_is_one_launch_a_pass():
+    module = lowered(8, 16, jnp.float32, edges_with_hubs(hubs=False), bias=False, rate=0.0)
+    assert [module.count(f'name = "{name}') for name in KERNELS] == [1, 1, 1]
