@@ -1,0 +1,154 @@
+"""Compile the GPU kernels for a GPU that is not there, and say what became of them.
+
+    python -m tests.kernels.gpu_compiler sm_90a float32 8x16 4x64
+
+prints, as JSON, each kernel's registers, bytes spilled and instructions of interest. It is a
+program of its own because XLA reads where to put the PTX only once, when it starts. XLA's Triton
+gives the PTX; `ptxas` of NVIDIA's wheel makes it machine code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# What the compiler asks of a device, from the data sheets of an A100 (40 GB) and an H100 (SXM).
+_DEVICES = {
+    "sm_80": {
+        "cuda_compute_capability": {"major": 8, "minor": 0},
+        "core_count": 108,
+        "clock_rate_ghz": 1.41,
+        "memory_bandwidth": 1_555_000_000_000,
+        "l2_cache_size": 40 << 20,
+        "device_memory_size": 40 << 30,
+        "shared_memory_per_core": 164 << 10,
+        "shared_memory_per_block_optin": 163 << 10,
+        "fpus_per_core": 64,
+    },
+    "sm_90a": {
+        "cuda_compute_capability": {"major": 9, "minor": 0},
+        "core_count": 132,
+        "clock_rate_ghz": 1.98,
+        "memory_bandwidth": 3_350_000_000_000,
+        "l2_cache_size": 50 << 20,
+        "device_memory_size": 80 << 30,
+        "shared_memory_per_core": 228 << 10,
+        "shared_memory_per_block_optin": 227 << 10,
+        "fpus_per_core": 128,
+    },
+}
+_BOTH = {
+    "threads_per_warp": 32,
+    "threads_per_block_limit": 1024,
+    "threads_per_core_limit": 2048,
+    "shared_memory_per_block": 48 << 10,
+    "registers_per_core_limit": 65536,
+    "registers_per_block_limit": 65536,
+    "block_dim_limit_x": 2**31 - 1,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+}
+INSTRUCTIONS = {
+    "wide loads": r"ld\.global\S*\.v4\.",
+    "barriers": r"\bbar\.",
+    "atomics": r"\b(?:atom|red)\.",
+}
+
+
+def device_description(architecture: str) -> str:
+    """The device as the text of a protocol buffer, which is how XLA takes it."""
+
+    def text(fields: dict) -> str:
+        return " ".join(
+            f"{name} {{ {text(value)} }}" if isinstance(value, dict) else f"{name}: {value}"
+            for name, value in fields.items()
+        )
+
+    return f'gpu_device_info {{ {text(_BOTH | _DEVICES[architecture])} }} platform_name: "CUDA"'
+
+
+def compile_kernels(architecture: str, heads: int, width: int, dtype: str, folder: Path) -> dict:
+    """Report on every kernel of both passes, with bias and dropout and without."""
+    import jax
+    from jax.experimental import topologies
+    from jax.sharding import SingleDeviceSharding
+
+    from pallas_kernels.segment_attention import BACKENDS, Dropout, segment_attention
+    from tests.kernels.test_export_gpu import edges_with_hubs
+
+    topology = topologies.get_topology_desc(
+        platform="cuda", target_config=device_description(architecture), topology="1x1x1"
+    )
+    on_device = SingleDeviceSharding(topology.devices[0])
+    edges = edges_with_hubs()
+
+    def shaped(shape, dtype):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=on_device)
+
+    report = {}
+    for case, rate in (("plain", 0.0), ("bias and dropout", 0.3)):
+
+        def step(q, k, v, bias, edges, rate=rate):
+            def attend(q, k, v, bias):
+                kernel, dropout = BACKENDS["gpu"], Dropout(rate, 7)
+                return segment_attention(q, k, v, edges, bias, dropout=dropout, kernel=kernel)
+
+            out, pullback = jax.vjp(attend, q, k, v, bias)
+            return out, pullback(out)
+
+        row = shaped((len(edges.offsets_r) - 1, heads, width), dtype)
+        bias = shaped((edges.num_edges, heads), dtype) if rate else None
+        edge_shapes = jax.tree.map(lambda x: shaped(x.shape, x.dtype), edges)
+        for file in folder.iterdir():
+            file.unlink()
+        jax.jit(step).lower(row, row, row, bias, edge_shapes).compile()
+        report[case] = {}
+        for file in folder.glob("*.ptx"):
+            report[case] |= machine_code(file, architecture)
+    return report
+
+
+def machine_code(ptx: Path, architecture: str) -> dict:
+    """Registers, spills and instructions of our kernels in a PTX file."""
+    text = ptx.read_text()
+    if not text.strip():
+        return {}
+    command = [_ptxas(), "-v", f"-arch={architecture}", str(ptx), "-o", os.devnull]
+    verbose = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    kernels = {}
+    pattern = r"entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes.*?Used (\d+) reg"
+    for name, stored, loaded, registers in re.findall(pattern, verbose, re.DOTALL):
+        if not name.startswith(("attend", "receivers", "senders")):
+            continue  # XLA's own
+        body = text[text.index(f".entry {name}(") :].split("\n}\n", 1)[0]
+        counts = {what: len(re.findall(op, body)) for what, op in INSTRUCTIONS.items()}
+        spills = int(stored) + int(loaded)
+        kernels[name] = {"registers": int(registers), "spilled bytes": spills, **counts}
+    return kernels
+
+
+def _ptxas() -> str:
+    import nvidia.cuda_nvcc
+
+    return str(Path(next(iter(nvidia.cuda_nvcc.__path__))) / "bin" / "ptxas")
+
+
+def main() -> None:
+    """Compile for the architecture, type and shapes of heads on the command line."""
+    architecture, dtype, *shapes = sys.argv[1:]
+    report = {}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder}"
+        for shape in shapes:
+            heads, width = map(int, shape.split("x"))
+            report[shape] = compile_kernels(architecture, heads, width, dtype, Path(folder))
+    sys.stdout.write(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The GPU kernels compile to machine code that spills nothing and has no atomics.
+
+For A100 and H100, without either: by XLA's compiler and NVIDIA's assembler, which the extra
+`gtjax[aot]` brings. Whether they are fast, and right on the device itself, this cannot say.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NEEDED = ("jax_cuda12_plugin", "nvidia.cuda_nvcc", "absl")
+SHAPES = ("8x16", "8x8", "4x64", "1x256", "2x100", "6x24")
+
+
+def missing():
+    def found(module):
+        package = module.split(".")[0]  # find_spec imports it, so it must be there
+        return importlib.util.find_spec(package) and importlib.util.find_spec(module)
+
+    return [module for module in NEEDED if not found(module)]
+
+
+pytestmark = [
+    pytest.mark.aot,
+    pytest.mark.skipif(bool(missing()), reason=f"needs gtjax[aot]: {missing()} not installed"),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+def test_kernels_stay_in_registers_and_use_no_atomics(architecture, dtype):
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.gpu_compiler", architecture, dtype, *SHAPES],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    report = json.loads(run.stdout)
+    assert set(report) == set(SHAPES)
+    for shape, cases in report.items():
+        for case, kernels in cases.items():
+            assert len(kernels) == 9, (shape, case)  # three passes: rows, pieces of hubs, merging
+            for name, kernel in kernels.items():
+                where = (shape, case, name, kernel)
+                assert kernel["spilled bytes"] == 0, where
+                assert kernel["atomics"] == 0, where
+                assert kernel["registers"] <= 128, where  # 16 warps on a multiprocessor, or more
+            if shape in ("8x16", "8x8", "4x64", "1x256"):
+                # Rows of both ends of an edge, for each of the two that are in flight
+                assert all(kernels[name]["wide loads"] >= 4 for name in ("attend", "senders"))
