@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jax.sharding import ManualAxisType
 
 from pallas_kernels.segment_attention.pieces import Pieces, RowPieces
 from pallas_kernels.segment_attention.types import (
@@ -309,7 +310,10 @@ class Launch:
         run.__name__ = name  # which Pallas calls the compiled kernel by
         arguments = (pieces, inputs, in_place)
         first = len(jax.tree.leaves((pieces, inputs)))
-        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (*in_place, *new)]
+        shapes = [
+            jax.ShapeDtypeStruct(x.shape, x.dtype, manual_axis_type=_varying(arguments))
+            for x in (*in_place, *new)
+        ]
         call = pl.pallas_call(
             run,
             grid=(pl.cdiv(pieces.count, pieces_of_program), pl.cdiv(self.heads, self.block.heads)),
@@ -321,3 +325,9 @@ class Launch:
             interpret=self.interpret,
         )
         return tuple(call(*arguments))
+
+
+def _varying(arguments: Any) -> ManualAxisType:
+    """Within `shard_map`, results differ over every mesh axis that an argument differs over."""
+    types = (jax.typeof(array).manual_axis_type for array in jax.tree.leaves(arguments))
+    return ManualAxisType(varying=frozenset().union(*(axes.varying for axes in types)))

@@ -77,6 +77,22 @@ def test_forward_and_backward_lower_to_a_launch_for_rows_and_two_for_hubs(heads,
     assert "scatter" not in module
 
 
+def test_shard_map_knows_over_which_axis_its_results_vary():
+    nodes, edges = 301, edges_with_hubs()
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.sharding.AbstractMesh((2,), ("node",), axis_types=auto)
+
+    def attend(q, k, v, edges):
+        return segment_attention(q, k, v, edges, kernel=BACKENDS["gpu"])
+
+    by_node, whole = jax.sharding.PartitionSpec("node"), jax.sharding.PartitionSpec()
+    sharded = jax.shard_map(
+        attend, mesh=mesh, in_specs=(by_node, by_node, by_node, whole), out_specs=by_node
+    )
+    row = jax.ShapeDtypeStruct((2 * nodes, 4, 8), jnp.float32)
+    assert jax.eval_shape(sharded, row, row, row, edges).shape == row.shape
+
+
 def test_without_hubs_there_is_one_launch_a_pass():
     module = lowered(8, 16, jnp.float32, edges_with_hubs(hubs=False), bias=False, rate=0.0)
     assert [module.count(f'name = "{name}') for name in KERNELS] == [1, 1, 1]
