@@ -1,9 +1,9 @@
 """Attention over edges on the GPU by Pallas Triton kernels: forward here, backward in `gpu_vjp.py`.
 
-Choose it on any NVIDIA GPU from Ampere on; XLA's own Triton compiles no less. Programs walk rows
-of a CSR in pieces of up to 128 edges (`pieces.py`) with an online softmax in registers (Dao et al.
-2022); a hub's pieces are merged as partials by a kernel of their own. No atomics and no scatter:
-every result is written by one program, in an order that is always the same.
+Choose it on any NVIDIA GPU from Ampere on: for older ones XLA's Triton does not compile. Programs
+walk rows of a CSR in pieces of up to 128 edges (`pieces.py`) with an online softmax in registers
+(Dao et al. 2022); a hub's pieces are merged as partials by a kernel of their own. No atomics and no
+scatter: every result is written by one program, in an order that is always the same.
 
 Bytes. An edge costs its sender's K and V and one index, `2 H D b + 4` for values of b bytes, with
 bias `4 H` more, with dropout 4; a row costs Q once and its result once. For 8 heads of 16 in
@@ -16,9 +16,10 @@ result for each piece of a hub, `4 H (D + 2)` bytes per 64 to 128 of its edges.
 
 Why not Mosaic GPU, which Pallas means to keep when it drops Triton: it is for Hopper and later,
 and what it adds (asynchronous copies of blocks, matrix units) needs dense blocks. Here every
-row of 64 bytes to a few KiB lies elsewhere, each product is of a vector with a vector, and 32 to 48
-warps on a multiprocessor, two edges in flight in each, already cover the latency of memory. jax
-0.12 warns that Pallas Triton will go; all that depends on it is in `gpu_program.py`.
+row lies elsewhere, each product is of a vector with a vector, and the 20 to 48 warps that fit on a
+multiprocessor by their registers, two edges in flight in each, are enough by the sheet to cover the
+latency of memory (20 KiB in flight; no GPU has been there to measure it). jax 0.12 warns that
+Pallas Triton will go; all that depends on it is in `gpu_program.py`.
 """
 
 from __future__ import annotations
