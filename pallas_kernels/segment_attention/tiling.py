@@ -72,7 +72,7 @@ def tile_rows(rows_e: np.ndarray, columns_e: np.ndarray, num_rows: int) -> Tilin
             continue
         per_row = -(-degrees_r[rows] // width)
         rows_t = np.repeat(rows, per_row)
-        starts_t = (ends_r - degrees_r)[rows_t] + _position_in_group(per_row) * width
+        starts_t = (ends_r - degrees_r)[rows_t] + position_in_group(per_row) * width
         tiles.append(_chunked(rows_t, starts_t, ends_r[rows_t], columns_e, width))
         result_r[rows] = count + np.cumsum(per_row) - per_row
         if widest:
@@ -155,7 +155,8 @@ def _take(whole: Any, index: jax.Array, empty: Any) -> Any:
     return jax.tree.map(take, whole, empty)
 
 
-def _position_in_group(sizes_g: np.ndarray) -> np.ndarray:
+def position_in_group(sizes_g: np.ndarray) -> np.ndarray:
+    """0, 1, 2, ... for each group in turn, given how many each one has."""
     starts_g = np.cumsum(sizes_g) - sizes_g
     return np.arange(sizes_g.sum()) - np.repeat(starts_g, sizes_g)
 
@@ -191,7 +192,7 @@ class _Hubs:
 
     def fan_in(self) -> np.ndarray:
         groups = self._groups()
-        start = np.repeat(self.first, groups) + _position_in_group(groups) * MERGE_FAN
+        start = np.repeat(self.first, groups) + position_in_group(groups) * MERGE_FAN
         end = np.repeat(self.first + self.pieces, groups)
         index = start[:, None] + np.arange(MERGE_FAN)
         return np.where(index < end[:, None], index, -1).astype(np.int32)

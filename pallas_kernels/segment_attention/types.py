@@ -16,14 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from pallas_kernels.segment_attention.pieces import RowPieces, cut_rows
+from pallas_kernels.segment_attention.strips import Strips, strips_of_rows
 from pallas_kernels.segment_attention.tiling import Tiling, slots_of_edges, tile_rows
 
 # The maximum over no edges at all. Finite, so that differences of two of them are not NaN.
 NOTHING = float(np.finfo(np.float32).min) / 2
 
 # What a back end may ask for beyond the edges in both orders.
-Layout = Literal["tiles", "pieces"]
-LAYOUTS: tuple[Layout, ...] = ("tiles", "pieces")
+Layout = Literal["tiles", "pieces", "strips"]
+LAYOUTS: tuple[Layout, ...] = ("tiles", "pieces", "strips")
 
 
 class Partial(NamedTuple):
@@ -62,6 +63,16 @@ class EdgePieces:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class StripPairs:
+    """The edges as strips of eight, for the back end of the TPU."""
+
+    by_receiver: Strips  # rows are receivers, columns are senders
+    by_sender: Strips  # rows are senders, columns are receivers
+    slot_e: Any  # int32: the slot of `by_receiver` that holds the edge
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Edges:
     """Edges sorted by receiver, and the same edges sorted by sender.
 
@@ -77,8 +88,9 @@ class Edges:
     sender_offsets_s: Any  # int32 [senders + 1], in sender order
     receivers_by_sender_e: Any  # int32, in sender order
     sender_order_e: Any  # int32: position, in receiver order, of the e-th edge in sender order
-    tilings: Tilings | None
-    pieces: EdgePieces | None
+    tilings: Tilings | None = None
+    pieces: EdgePieces | None = None
+    strips: StripPairs | None = None
 
     @property
     def num_edges(self) -> int:
@@ -114,25 +126,32 @@ def build_edges(
         raise ValueError(f"one device holds fewer than 2^31 edges; found {count}: use more devices")
     order_e = np.argsort(senders_e, kind="stable").astype(np.int32)
     ids_e = np.arange(count) if edge_ids_e is None else edge_ids_e
-    tilings = None
+    tilings = pieces = strips = None
+    by_sender_e = (senders_e[order_e], receivers_e[order_e])
     if "tiles" in layouts:
         by_receiver = tile_rows(receivers_e, senders_e, num_receivers)
-        by_sender = tile_rows(senders_e[order_e], receivers_e[order_e], num_senders)
+        by_sender = tile_rows(*by_sender_e, num_senders)
         tilings = Tilings(by_receiver, by_sender, slots_of_edges(by_receiver, count))
     offsets_r = _offsets(receivers_e, num_receivers)
     sender_offsets_s = _offsets(senders_e, num_senders)
-    pieces = None
     if "pieces" in layouts:
         pieces = EdgePieces(cut_rows(offsets_r), cut_rows(sender_offsets_s))
+    if "strips" in layouts:
+        by_receiver, slot_e = strips_of_rows(
+            receivers_e, senders_e, np.arange(count), ids_e, num_receivers
+        )
+        by_sender, _ = strips_of_rows(*by_sender_e, order_e, ids_e[order_e], num_senders)
+        strips = StripPairs(by_receiver, by_sender, slot_e)
     return Edges(
         offsets_r=offsets_r,
         senders_e=senders_e.astype(np.int32),
         edge_ids_e=ids_e.astype(np.uint32),
         sender_offsets_s=sender_offsets_s,
-        receivers_by_sender_e=receivers_e[order_e].astype(np.int32),
+        receivers_by_sender_e=by_sender_e[1].astype(np.int32),
         sender_order_e=order_e,
         tilings=tilings,
         pieces=pieces,
+        strips=strips,
     )
 
 
