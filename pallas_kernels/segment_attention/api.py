@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pallas_kernels.segment_attention import cpu, gpu, gpu_vjp, xla
+from pallas_kernels.segment_attention import cpu, gpu, gpu_vjp, tpu, tpu_vjp, xla
 from pallas_kernels.segment_attention.gpu_program import why_not as why_not_gpu
 from pallas_kernels.segment_attention.types import (
     Dropout,
@@ -56,6 +56,7 @@ BACKENDS: dict[str, Backend] = {
         layouts=("pieces",),
         why_not=why_not_gpu,
     ),
+    "tpu": Backend(tpu.forward, tpu_vjp.backward, platforms=("tpu",), layouts=("strips",)),
     "xla": Backend(xla.forward, xla.backward, platforms=("cpu", "gpu", "tpu"), layouts=("tiles",)),
 }
 

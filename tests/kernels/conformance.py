@@ -44,7 +44,7 @@ def interpreted(name: str, interpret: object = True) -> Backend:
     return Backend(*functions, platforms=("cpu",), layouts=backend.layouts)
 
 
-INTERPRETED = [pytest.param(interpreted("gpu"), id="gpu interpreted")]
+INTERPRETED = [pytest.param(interpreted(name), id=f"{name} interpreted") for name in ("gpu", "tpu")]
 ALL_KERNELS = KERNELS + INTERPRETED
 
 

@@ -248,7 +248,7 @@ def test_temporary_memory_is_a_fraction_of_one_value_per_edge_and_channel(kernel
 
 
 def test_a_back_end_asked_for_by_name_never_falls_back():
-    with pytest.raises(ValueError, match="kernel is one of auto, cpu, gpu, xla; found 'fast'"):
+    with pytest.raises(ValueError, match="kernel is one of auto, cpu, gpu, tpu, xla; found 'fast'"):
         choose_backend("fast")
 
 
