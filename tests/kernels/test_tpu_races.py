@@ -1,0 +1,107 @@
+"""The TPU kernels wait for every copy before they use it, and never overwrite what is in use.
+
+The interpreter that knows of semaphores carries a copy out only when it is waited for, and keeps
+track of who touched what when. At a hundred or so copies a second it can only be given tiny graphs:
+small tiles make them cross tiles, blocks and cores all the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+from jax.experimental.pallas import tpu as pltpu
+
+from pallas_kernels.segment_attention import (
+    Dropout,
+    build_edges,
+    finish,
+    keep_scale,
+    log_sum_exp,
+    tpu_tiles,
+)
+from pallas_kernels.segment_attention.strips import Line, strips_of_rows
+from pallas_kernels.segment_attention.types import StripPairs
+from tests.kernels.conformance import interpreted_tpu
+from tests.kernels.oracle import dense_attention
+from tests.kernels.test_attention import assert_agrees, qkv
+
+NODES, STRIPS_PER_TILE = 29, 4
+
+
+@pytest.fixture
+def kernel():
+    params = pltpu.InterpretParams(dma_execution_mode="on_wait", detect_races=True)
+    yield interpreted_tpu(params)
+    pltpu.reset_tpu_interpret_mode_state()
+
+
+def races_found() -> bool:
+    races = interpret_pallas_call.races
+    assert races is not None
+    return races.races_found
+
+
+@pytest.fixture(scope="module")
+def graph():
+    rng = np.random.default_rng(0)
+    ends = np.concatenate([np.full(28, 9), rng.integers(0, NODES, 12)])
+    receivers = np.sort(ends).astype(np.int32)
+    senders = rng.permutation(ends).astype(np.int32)
+    edges = build_edges(senders, receivers, num_senders=NODES, num_receivers=NODES, layout="rows")
+    order, ids = edges.sender_order_e, edges.edge_ids_e
+    sizes = {"block_rows": 8, "strips_per_tile": STRIPS_PER_TILE}
+    by_receiver, slot_e = strips_of_rows(receivers, senders, ids, ids, NODES, **sizes)
+    by_sender, _ = strips_of_rows(
+        senders[order], receivers[order], order, ids[order], NODES, **sizes
+    )
+    for strips in (by_receiver, by_sender):
+        tiles = np.diff(strips.tile_starts_b)
+        assert len(tiles) == 4  # two blocks for each core
+        assert tiles.max() >= 3  # and in one of them more tiles than are fetched ahead
+    pairs = StripPairs(by_receiver, by_sender, slot_e)
+    return dataclasses.replace(edges, strips=pairs), senders, receivers
+
+
+def test_no_copy_is_used_before_it_is_waited_for_and_none_races(kernel, graph):
+    edges, senders, receivers = graph
+    q, k, v, dout = qkv(NODES)
+    dropout = Dropout(0.4, 3)
+    bias = np.random.default_rng(1).standard_normal((len(senders), 3)).astype(np.float32)
+    keep = keep_scale(dropout, np.arange(len(senders)), 3)
+    partial = kernel.forward(q, k, v, edges, bias, dropout)
+    assert not races_found()
+    out, lse = finish(partial), log_sum_exp(partial)
+    grads = kernel.backward(q, k, v, edges, bias, out, lse, dout, dropout)
+    assert not races_found()
+    want, want_grads = dense_attention(q, k, v, senders, receivers, bias, keep, dout)
+    assert_agrees((out, *grads), (want, *want_grads))
+
+
+class NotWaitedFor:
+    """A copy whose wait has been forgotten."""
+
+    def __init__(self, copy):
+        self.start = copy.start
+
+    def wait(self):
+        pass
+
+
+# Forgetting to wait for a line leaves the number of copies to start undefined, so only this one.
+def test_a_missing_wait_for_gathered_rows_is_found(kernel, graph, monkeypatch):
+    edges, senders, receivers = graph
+    rows, real = 2 * 128, pltpu.make_async_copy
+    assert Line(STRIPS_PER_TILE * 8).length != rows
+
+    def forgetful(source, target, semaphore):
+        copy = real(source, target, semaphore)
+        return NotWaitedFor(copy) if target.shape[-1] == rows else copy
+
+    monkeypatch.setattr(tpu_tiles.pltpu, "make_async_copy", forgetful)
+    q, k, v, _ = qkv(NODES)
+    out = finish(kernel.forward(q, k, v, edges))
+    want, _ = dense_attention(q, k, v, senders, receivers)
+    assert races_found() or not np.allclose(out, want, atol=1e-3)
