@@ -1,0 +1,37 @@
+"""The TPU kernels compile for real chips, forward and backward, without one: `pytest -m aot`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.aot_tpu_programs import EDGES, PROGRAMS
+
+pytestmark = [
+    pytest.mark.aot,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(
+        importlib.util.find_spec("libtpu") is None,
+        reason='libtpu is not installed: pip install -e ".[aot]"',
+    ),
+]
+
+
+@pytest.mark.parametrize("chip", ["v5e:2x4", "v5p:2x2x1", "v6e:2x4", "tpu7x:2x2x1"])
+def test_forward_and_backward_compile(chip):
+    command = [sys.executable, "-m", "tests.kernels.aot_tpu_programs", chip]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(found) == 1 + len(PROGRAMS)
+    for program in found:
+        assert program["kernels"] >= 3, program  # forward, dQ, dK and dV; for each group of heads
+        assert program["scatters"] == 0, program
+    temporary = {program["program"]: program["temporary"] for program in found}
+    assert temporary["8x16 float32"] < 0.5 * EDGES * 8 * 16 * 4  # of one value an edge and channel
