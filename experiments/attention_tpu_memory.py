@@ -101,7 +101,7 @@ def main() -> None:
     """Compile, print a table, and store it."""
     senders, receivers = rmat(NODES, EDGES)
     strips = build_edges(
-        senders, receivers, num_senders=NODES, num_receivers=NODES, layout="strips"
+        senders, receivers, num_senders=NODES, num_receivers=NODES, layouts=("strips",)
     )
     rows = []
     for chip in CHIPS:

@@ -46,7 +46,7 @@ def random_edges(seed):
     receivers = np.sort((rng.random(EDGES) ** 4 * NODES).astype(np.int32))  # some of them hubs
     senders = rng.integers(0, NODES, EDGES).astype(np.int32)
     return build_edges(
-        senders, receivers, num_senders=NODES, num_receivers=NODES, layout=BACKENDS["tpu"].layout
+        senders, receivers, num_senders=NODES, num_receivers=NODES, layouts=BACKENDS["tpu"].layouts
     )
 
 
@@ -113,7 +113,7 @@ def over_all_chips(devices):
         receivers,
         num_senders=rows * count,
         num_receivers=rows,
-        layout=BACKENDS["tpu"].layout,
+        layouts=BACKENDS["tpu"].layouts,
     )
 
     def stacked(x):

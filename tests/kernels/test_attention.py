@@ -86,7 +86,8 @@ def test_values_and_gradients_equal_the_dense_oracle(name, rate, kernel):
 
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
-@pytest.mark.parametrize(("heads", "width"), [(1, 8), (8, 16), (2, 100), (1, 256)])
+# 5 x 128 is more channels than the tpu kernel takes at once.
+@pytest.mark.parametrize(("heads", "width"), [(1, 8), (8, 16), (2, 100), (1, 256), (5, 128)])
 def test_head_shapes(heads, width, kernel):
     senders, receivers, nodes = GRAPHS["prime"]
     q, k, v, dout = qkv(nodes, heads, width)
@@ -272,4 +273,19 @@ def test_without_its_library_the_native_kernel_says_why_and_auto_takes_another(m
     finally:
         monkeypatch.undo()
         cpu._load.cache_clear()
-    assert backend_name("auto", "tpu") == "xla"
+    assert backend_name("auto", "cpu") == "cpu"
+    assert backend_name("auto", "tpu") == "tpu"
+
+
+def test_a_platform_without_a_kernel_of_its_own_is_refused_by_name():
+    for kernel in ("gpu", "tpu"):
+        with pytest.raises(ValueError, match=rf"kernel '{kernel}' runs on {kernel}; this is cpu"):
+            choose_backend(kernel, "cpu")
+
+
+@pytest.mark.parametrize("kernel", ["xla", *INTERPRETED])
+def test_edges_without_the_layout_of_the_kernel_are_refused(kernel):
+    senders, receivers, nodes = GRAPHS["prime"]
+    edges = build_edges(senders, receivers, num_senders=nodes, num_receivers=nodes, layouts=())
+    with pytest.raises(ValueError, match=r"back end works on .*: build_edges"):
+        run(*qkv(nodes)[:3], None, qkv(nodes)[3], edges, kernel)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pallas_kernels.segment_attention import build_edges
 from pallas_kernels.segment_attention.strips import STRIP, Line, strips_of_rows
-from tests.kernels.conformance import INTERPRETED
 from tests.kernels.oracle import awkward_graphs
-from tests.kernels.test_attention import qkv, run
 
 GRAPHS = awkward_graphs()
 
@@ -54,11 +51,3 @@ def test_walking_the_strips_finds_every_edge_in_order_and_writes_every_row(
     assert rows_written == set(range(nodes))
     assert found == list(zip(positions, receivers, senders, ids, strict=True))
     assert [slot_of[e] for e in positions] == list(slot_e)
-
-
-@pytest.mark.parametrize("kernel", INTERPRETED)
-def test_edges_without_strips_are_refused(kernel):
-    senders, receivers, nodes = GRAPHS["prime"]
-    edges = build_edges(senders, receivers, num_senders=nodes, num_receivers=nodes)
-    with pytest.raises(ValueError, match="works on strips: build_edges"):
-        run(*qkv(nodes)[:3], None, qkv(nodes)[3], edges, kernel)

@@ -24,7 +24,7 @@ from pallas_kernels.segment_attention import (
 )
 from pallas_kernels.segment_attention.strips import Line, strips_of_rows
 from pallas_kernels.segment_attention.types import StripPairs
-from tests.kernels.conformance import interpreted_tpu
+from tests.kernels.conformance import interpreted
 from tests.kernels.oracle import dense_attention
 from tests.kernels.test_attention import assert_agrees, qkv
 
@@ -34,7 +34,7 @@ NODES, STRIPS_PER_TILE = 29, 4
 @pytest.fixture
 def kernel():
     params = pltpu.InterpretParams(dma_execution_mode="on_wait", detect_races=True)
-    yield interpreted_tpu(params)
+    yield interpreted("tpu", params)
     pltpu.reset_tpu_interpret_mode_state()
 
 
@@ -50,7 +50,7 @@ def graph():
     ends = np.concatenate([np.full(28, 9), rng.integers(0, NODES, 12)])
     receivers = np.sort(ends).astype(np.int32)
     senders = rng.permutation(ends).astype(np.int32)
-    edges = build_edges(senders, receivers, num_senders=NODES, num_receivers=NODES, layout="rows")
+    edges = build_edges(senders, receivers, num_senders=NODES, num_receivers=NODES, layouts=())
     order, ids = edges.sender_order_e, edges.edge_ids_e
     sizes = {"block_rows": 8, "strips_per_tile": STRIPS_PER_TILE}
     by_receiver, slot_e = strips_of_rows(receivers, senders, ids, ids, NODES, **sizes)

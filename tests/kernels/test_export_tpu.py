@@ -39,7 +39,7 @@ def test_forward_and_backward_lower(name, platform, mesh, targets, dtype, heads,
     senders, receivers, nodes = GRAPHS["hub receives half of all edges"]
     backend = BACKENDS[name]
     edges = build_edges(
-        senders, receivers, num_senders=nodes, num_receivers=nodes, layout=backend.layout
+        senders, receivers, num_senders=nodes, num_receivers=nodes, layouts=backend.layouts
     )
 
     def both(q, k, v, bias, dout, edges, seed):
