@@ -38,11 +38,35 @@ def _rows(graph: str, result: dict[str, Any], shown: list[str]) -> list[str]:
     peaks = {n: record["peak"]["bytes"] for n, record in found.items() if n != _BOUND}
     megabytes = {name: None if peak is None else peak / 1e6 for name, peak in peaks.items()}
     rows.append(("peak memory, MB", megabytes, "{:.0f}"))
+    rows += [(word, {OURS: share}, "{:.2f}") for word, share in _shares(result).items()]
     lines = []
     for number, (word, values, form) in enumerate(rows):
         cells = [_cell(name, values, form) for name in shown]
         lines.append("| " + " | ".join(["" if number else graph, word, *cells]) + " |")
     return lines
+
+
+def _shares(result: dict[str, Any]) -> dict[str, float]:
+    """How much of our time the memory alone would take, at the rate of the gather bound.
+
+    Beside the rows of the edges, which the bound reads, a pass reads and writes rows of its own
+    nodes (forward: q, out; backward: q, dout, out, dq, k, v, dk, dv) and indices and, in the
+    backward pass, two numbers an edge and head.
+    """
+    found = result["contenders"]
+    if OURS not in found or _BOUND not in found:
+        return {}
+    ours, bound = (found[name]["median_seconds"] for name in (OURS, _BOUND))
+    nodes, edges, heads = result["nodes"], result["edges"], result["heads"]
+    row = 4 * heads * result["width"]
+    forward = (edges * (2 * row + 4) + 2 * nodes * row) / (2 * edges * row)
+    backward = (edges * (4 * row + 8 + 8 * heads) + 8 * nodes * row) / (4 * edges * row)
+    return {
+        "share of the bound, forward": forward * bound["forward"] / ours["forward"],
+        "share of the bound, backward": backward
+        * (bound["both"] - bound["forward"])
+        / (ours["both"] - ours["forward"]),
+    }
 
 
 def _cell(name: str, values: dict[str, float | None], form: str) -> str:
