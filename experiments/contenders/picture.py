@@ -60,7 +60,7 @@ def _bars(axes: Any, results: dict[str, Any], value_of: Any) -> None:
         bars = axes.bar(places, heights, width * 0.92, color=_COLOURS[name], label=label)
         texts = [f"{height:.2g}" if height < 100 else f"{height:.0f}" for height in heights]
         axes.bar_label(bars, texts, fontsize=6, padding=1, rotation=90)
-    axes.set_xticks(range(len(graphs)), list(graphs))
+    axes.set_xticks(range(len(graphs)), [name.replace(", ", ",\n") for name in graphs])
     axes.set_yscale("log")
     axes.margins(y=0.25)
     axes.set_facecolor("none")
