@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import sys
 from dataclasses import dataclass
@@ -71,10 +72,9 @@ def compare(kind: str, folder: Path, settings: Settings) -> dict[str, Any]:
         field.each(lambda name, worker: _qualify(name, worker, field.records[name], operations[-1]))
         for number in range(settings.rounds):
             for operation in operations:
-                # Another one begins each time, so that none always follows the same one.
                 field.each(
                     lambda name, worker, operation=operation: field.time(name, worker, operation),
-                    turn=number,
+                    order=random.Random(f"{number} {operation}"),
                 )
             print(f"  round {number + 1} of {settings.rounds}: {field.latest()}", flush=True)
         return field.outcome(settings.contenders)
@@ -133,10 +133,16 @@ class _Field:
             self.absent[name] = reason
             print(f"  {name}: absent: {reason}", flush=True)
 
-    def each(self, act: Any, turn: int = 0) -> None:
+    def each(self, act: Any, order: random.Random | None = None) -> None:
+        """Let them act one after the other, in an order of its own each time if one is given.
+
+        Who ran before matters: what is left of memory in large pieces, and in the caches, is its
+        doing. In a fixed order one contender would always pay for the same neighbour.
+        """
         names = list(self.workers)
-        first = turn % max(1, len(names))
-        for name in names[first:] + names[:first]:
+        if order is not None:
+            order.shuffle(names)
+        for name in names:
             try:
                 act(name, self.workers[name])
             except Absent as reason:
