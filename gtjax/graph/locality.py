@@ -1,9 +1,9 @@
 """An order of the nodes in which neighbours stand close together, so that caches help.
 
 Attention gathers the rows of neighbours; from memory that takes several times as long as from a
-cache. Reverse Cuthill-McKee (Cuthill and McKee 1969) walks the graph breadth first and costs about
-as much as one training step, since scipy has it in compiled code; orders by communities came within
-a tenth of it for twice the cost.
+cache. Reverse Cuthill-McKee (Cuthill and McKee 1969) walks the graph breadth first and costs less
+than a training step, since scipy has it in compiled code. Orders by communities (label propagation)
+were up to a tenth better on ogbn-arxiv, for twice the cost, and no better on a web graph.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class TrainConfig:
     checkpoint_seconds: float = 60.0
     """Time between checkpoints; there is always one at the end."""
     kernel: str = "auto"
-    """Attention back end."""
+    """Attention back end: "auto" takes the best that runs here, or "cpu", "gpu", "tpu", "xla"."""
     tensorboard: bool = False
     """Also write TensorBoard events (needs the extra "tensorboard")."""
     model: ModelConfig = field(default_factory=ModelConfig)
