@@ -23,7 +23,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from contenders.comparison import CONTENDERS, DisagreementError, Settings, compare
 from contenders.environments import PEERS
 from contenders.graphs import PROBLEMS, write_case
@@ -31,6 +30,8 @@ from contenders.memory import available_bytes
 from contenders.picture import draw
 from contenders.table import table
 from contenders.work import Absent
+
+from gtjax.graph.user_cache import user_cache
 
 HERE = Path(__file__).parent / "attention"
 ROUNDS = 5
@@ -72,13 +73,6 @@ def machine() -> dict[str, Any]:
     }
 
 
-def default_peers_folder() -> Path:
-    """Beside gtjax's other caches."""
-    chosen = os.environ.get("GTJAX_CACHE_DIR")
-    base = Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("gtjax")
-    return base / "peers"
-
-
 def stored(out: Path) -> dict[str, Any]:
     """The results so far."""
     path = out / "results.json"
@@ -112,7 +106,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="smoke run: tiny graphs, only jax")
     parser.add_argument("--out", type=Path, help="folder of the results; see below")
     help_text = "where the environments of PyG and DGL are, or will be made"
-    parser.add_argument("--peers-folder", type=Path, default=default_peers_folder(), help=help_text)
+    parser.add_argument("--peers-folder", type=Path, default=user_cache() / "peers", help=help_text)
     parser.add_argument("--table", action="store_true", help="print the stored results")
     arguments = parser.parse_args(argv)
     if arguments.rounds is not None and arguments.rounds < 1:

@@ -19,7 +19,8 @@ MAY_IMPORT = {
     "gtjax.training": {"gtjax.graph", "gtjax.nn", "gtjax.strategies"},
     "gtjax.cli": {"gtjax", "gtjax.graph", "gtjax.datasets", "gtjax.training", "gtjax.strategies"},
     "gtjax": {"gtjax.graph", "gtjax.datasets", "gtjax.nn", "gtjax.training"},
-    "experiments": {"gtjax", "gtjax.nn", "pallas_kernels"},  # models and the op, by their names
+    # Models and the op by their names, and the user's cache folder.
+    "experiments": {"gtjax", "gtjax.graph", "gtjax.nn", "pallas_kernels"},
 }
 
 

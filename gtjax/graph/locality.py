@@ -18,7 +18,7 @@ from gtjax.graph.graph import Graph
 
 def locality_order(graph: Graph) -> np.ndarray:
     """Which node to put at each position."""
-    entries = (np.ones(graph.num_edges, np.int8), (graph.receivers_e, graph.senders_e))
+    entries = (np.ones(graph.num_edges, bool), (graph.receivers_e, graph.senders_e))
     matrix = sp.csr_array(entries, shape=(graph.num_nodes, graph.num_nodes))
     return reverse_cuthill_mckee(sp.csr_matrix(matrix + matrix.T), symmetric_mode=True)
 
