@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         statistics,
     )
     from gtjax.nn import GraphTransformer, ModelConfig
+    from gtjax.partition import Partition, partition_graph
     from gtjax.training.config import OptimConfig, PrepareConfig, TrainConfig, read_config
     from gtjax.training.loop import Result, fit
 
@@ -34,6 +35,7 @@ _HOME = {
     "GraphTransformer": "gtjax.nn",
     "ModelConfig": "gtjax.nn.config",
     "OptimConfig": "gtjax.training.config",
+    "Partition": "gtjax.partition",
     "PrepareConfig": "gtjax.training.config",
     "Result": "gtjax.training.loop",
     "TrainConfig": "gtjax.training.config",
@@ -45,6 +47,7 @@ _HOME = {
     "from_scipy": "gtjax.graph",
     "load": "gtjax.datasets",
     "locality_order": "gtjax.graph",
+    "partition_graph": "gtjax.partition",
     "read_config": "gtjax.training.config",
     "save_npz": "gtjax.datasets",
     "statistics": "gtjax.graph",
@@ -56,6 +59,7 @@ __all__ = [
     "GraphTransformer",
     "ModelConfig",
     "OptimConfig",
+    "Partition",
     "PrepareConfig",
     "Result",
     "TrainConfig",
@@ -67,6 +71,7 @@ __all__ = [
     "from_scipy",
     "load",
     "locality_order",
+    "partition_graph",
     "read_config",
     "save_npz",
     "statistics",

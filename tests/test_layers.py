@@ -15,10 +15,18 @@ MAY_IMPORT = {
     "gtjax.nn": set(),
     "gtjax.graph": set(),
     "gtjax.datasets": {"gtjax.graph"},
-    "gtjax.strategies": {"gtjax.graph", "pallas_kernels"},
+    "gtjax.partition": {"gtjax.graph"},
+    "gtjax.strategies": {"gtjax.graph", "gtjax.partition", "pallas_kernels"},
     "gtjax.training": {"gtjax.graph", "gtjax.nn", "gtjax.strategies"},
-    "gtjax.cli": {"gtjax", "gtjax.graph", "gtjax.datasets", "gtjax.training", "gtjax.strategies"},
-    "gtjax": {"gtjax.graph", "gtjax.datasets", "gtjax.nn", "gtjax.training"},
+    "gtjax.cli": {
+        "gtjax",
+        "gtjax.graph",
+        "gtjax.datasets",
+        "gtjax.partition",
+        "gtjax.training",
+        "gtjax.strategies",
+    },
+    "gtjax": {"gtjax.graph", "gtjax.datasets", "gtjax.nn", "gtjax.partition", "gtjax.training"},
     # Models and the op by their names, and the user's cache folder.
     "experiments": {"gtjax", "gtjax.graph", "gtjax.nn", "pallas_kernels"},
 }

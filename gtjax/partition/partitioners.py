@@ -1,0 +1,43 @@
+"""The partitioners by name, and the choice between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gtjax.graph import Graph, UserError
+from gtjax.graph.positional.progress import Progress
+from gtjax.partition.contiguous import contiguous
+from gtjax.partition.partition import Partition, check_num_parts
+from gtjax.partition.random import random
+
+PARTITIONERS: dict[str, Callable[..., Partition]] = {
+    "contiguous": contiguous,
+    "random": random,
+}
+
+
+def partition_graph(
+    graph: Graph,
+    num_parts: int,
+    how: str = "auto",
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Partition:
+    """Give every node an owner among `num_parts`, with few edges between parts and equal work.
+
+    how:      a name of PARTITIONERS, or "auto".
+    seed:     the same seed gives the same partition.
+    progress: called with the fraction done and a message while it computes.
+    """
+    check_num_parts(num_parts)
+    if how == "auto":
+        how = "contiguous"
+    if how not in PARTITIONERS:
+        names = ", ".join(["auto", *PARTITIONERS])
+        raise UserError(f"a partitioner is one of {names}; found {how!r}. Choose one.")
+    if num_parts == 1:
+        return Partition(np.zeros(graph.num_nodes, np.int32), 1)
+    return PARTITIONERS[how](graph, num_parts, seed=seed, progress=progress)
