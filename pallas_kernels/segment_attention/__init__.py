@@ -7,6 +7,7 @@ from pallas_kernels.segment_attention.api import (
     choose_backend,
     segment_attention,
 )
+from pallas_kernels.segment_attention.stacking import EdgeList, build_stacked_edges
 from pallas_kernels.segment_attention.types import (
     Dropout,
     Edges,
@@ -22,10 +23,12 @@ __all__ = [
     "BACKENDS",
     "Backend",
     "Dropout",
+    "EdgeList",
     "Edges",
     "Partial",
     "backend_name",
     "build_edges",
+    "build_stacked_edges",
     "choose_backend",
     "finish",
     "keep_scale",

@@ -8,7 +8,7 @@ than anybody else. The price is padding: about a quarter more slots than edges o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,14 +57,16 @@ class Tiling:
         return self.result_r.shape[0]
 
 
-def tile_rows(rows_e: np.ndarray, columns_e: np.ndarray, num_rows: int) -> Tiling:
-    """Tile edges that come sorted by row (host side)."""
+def tile_rows(
+    rows_e: np.ndarray, columns_e: np.ndarray, num_rows: int, widths: Sequence[int] | None = None
+) -> Tiling:
+    """Tile edges that come sorted by row (host side), in `widths` or in those that suit them."""
     degrees_r = np.bincount(rows_e, minlength=num_rows)
     ends_r = np.cumsum(degrees_r)
     result_r = np.full(num_rows, -1, np.int64)
     tiles, count, shorter = [], 0, 0
     hubs = _Hubs(*(np.zeros(0, np.int64),) * 3)
-    for width in _useful_widths(degrees_r):
+    for width in useful_widths(degrees_r) if widths is None else widths:
         widest = width == WIDTHS[-1]
         rows = np.flatnonzero((degrees_r > shorter) & ((degrees_r <= width) | widest))
         shorter = width
@@ -80,7 +82,7 @@ def tile_rows(rows_e: np.ndarray, columns_e: np.ndarray, num_rows: int) -> Tilin
         count += tiles[-1].num_tiles
     if not tiles:  # no edges: one tile of padding, so that nothing below is a special case
         nowhere = np.zeros(1, np.int64)
-        tiles.append(_chunked(nowhere, nowhere, nowhere, nowhere, WIDTHS[0]))
+        tiles.append(_chunked(nowhere, nowhere, nowhere, nowhere, WIDTHS[-1]))
         count = 1
     merges = []
     while len(hubs.rows):
@@ -93,7 +95,7 @@ def tile_rows(rows_e: np.ndarray, columns_e: np.ndarray, num_rows: int) -> Tilin
     return Tiling(tuple(tiles), tuple(merges), result_r.astype(np.int32))
 
 
-def _useful_widths(degrees_r: np.ndarray) -> list[int]:
+def useful_widths(degrees_r: np.ndarray) -> list[int]:
     """The widths that save more slots than a chunk or two; every other one only costs compiling."""
     widths = [WIDTHS[-1]]
     spare = max(8192, 0.02 * degrees_r.sum())
@@ -164,18 +166,23 @@ def position_in_group(sizes_g: np.ndarray) -> np.ndarray:
 def _chunked(
     rows_t: np.ndarray, starts_t: np.ndarray, ends_t: np.ndarray, columns_e: np.ndarray, width: int
 ) -> Tiles:
-    chunks = -(-len(rows_t) * width // CHUNK_SLOTS)
-    per_chunk = -(-len(rows_t) // chunks)
     position_tw = starts_t[:, None] + np.arange(width)
     inside_tw = position_tw < ends_t[:, None]
     columns_tw = np.where(inside_tw, columns_e[np.minimum(position_tw, len(columns_e) - 1)], -1)
+    return in_chunks(rows_t, starts_t, columns_tw, len(rows_t))
 
-    def in_chunks(array: np.ndarray, fill: int) -> np.ndarray:
-        padding = np.full((chunks * per_chunk - len(array), *array.shape[1:]), fill)
-        whole = np.concatenate([array, padding]).astype(np.int32)
+
+def in_chunks(rows_t: np.ndarray, starts_t: np.ndarray, columns_tw: np.ndarray, most: int) -> Tiles:
+    """Tiles in chunks, padded to what as many as `most` tiles of this width take."""
+    chunks = -(-most * columns_tw.shape[1] // CHUNK_SLOTS)
+    per_chunk = -(-most // chunks)
+
+    def chunked(array: np.ndarray, fill: int) -> np.ndarray:
+        padding = np.full((chunks * per_chunk - len(array), *array.shape[1:]), fill, np.int32)
+        whole = np.concatenate([array.astype(np.int32), padding])
         return whole.reshape(chunks, per_chunk, *array.shape[1:])
 
-    return Tiles(in_chunks(rows_t, 0), in_chunks(starts_t, 0), in_chunks(columns_tw, -1))
+    return Tiles(chunked(rows_t, 0), chunked(starts_t, 0), chunked(columns_tw, -1))
 
 
 @dataclass(frozen=True)

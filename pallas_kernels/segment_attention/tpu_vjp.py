@@ -98,9 +98,10 @@ def backward(
 
 
 def _by_edge(slots_tgw: jax.Array, slot_e: Any, heads: Heads) -> jax.Array:
-    """From the order of the slots to that of the edges."""
+    """From the order of the slots to that of the edges; past the last slot is zero."""
     slots_gs = jnp.moveaxis(slots_tgw, 1, 0).reshape(heads.sublanes, -1)
-    return jnp.stack([slots_gs[h][slot_e] for h in range(heads.count)], axis=1)
+    of_head = (slots_gs[h].at[slot_e].get(mode="fill", fill_value=0) for h in range(heads.count))
+    return jnp.stack(list(of_head), axis=1)
 
 
 def _zeros(heads: Heads) -> tuple[jax.Array, ...]:

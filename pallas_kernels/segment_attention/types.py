@@ -7,7 +7,7 @@ give the same result (Rabe and Staats 2021, Dao et al. 2022).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -42,6 +42,13 @@ class Dropout(NamedTuple):
     seed: jax.Array | int
 
 
+class TileWidths(NamedTuple):
+    """Widths to tile in, where several lists of edges have to agree; None: those that suit."""
+
+    by_receiver: Sequence[int] | None
+    by_sender: Sequence[int] | None
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Tilings:
@@ -49,7 +56,7 @@ class Tilings:
 
     by_receiver: Tiling  # rows are receivers, columns are senders
     by_sender: Tiling  # rows are senders, columns are receivers
-    slot_e: Any  # int32: the slot of `by_receiver` that holds the edge
+    slot_e: Any  # int32: the slot of `by_receiver` that holds the edge; past the last: padding
 
 
 @jax.tree_util.register_dataclass
@@ -68,7 +75,7 @@ class StripPairs:
 
     by_receiver: Strips  # rows are receivers, columns are senders
     by_sender: Strips  # rows are senders, columns are receivers
-    slot_e: Any  # int32: the slot of `by_receiver` that holds the edge
+    slot_e: Any  # int32: the slot of `by_receiver` that holds the edge; past the last: padding
 
 
 @jax.tree_util.register_dataclass
@@ -79,7 +86,8 @@ class Edges:
     `build_edges` gives them as numpy arrays on the host; where they go is the caller's choice.
     Position e of `senders_e`, `edge_ids_e` and of a bias is the e-th edge in receiver order. An
     edge's id is its number in the whole graph: dropout depends on it, so that however the edges
-    are split over devices the same ones are dropped.
+    are split over devices the same ones are dropped. Edges at and after position `offsets_r[-1]`
+    are padding: they are in no row, and what their bias is does not matter.
     """
 
     offsets_r: Any  # int32 [receivers + 1]: receiver r has positions offsets[r]:offsets[r + 1]
@@ -94,7 +102,7 @@ class Edges:
 
     @property
     def num_edges(self) -> int:
-        """Number of edges."""
+        """Number of edges, padding included."""
         return self.senders_e.shape[0]
 
 
@@ -106,10 +114,12 @@ def build_edges(
     num_receivers: int,
     edge_ids_e: np.ndarray | None = None,
     layouts: Collection[Layout] = LAYOUTS,
+    tile_widths: TileWidths | None = None,
 ) -> Edges:
     """Lay out edges, which must come sorted by receiver, for the attention kernels (host side).
 
-    `layouts` are the further ones to add: `Backend.layouts` says which a back end works on.
+    `layouts` are the further ones to add: `Backend.layouts` says which a back end works on. The
+    edges of several devices, which need equal shapes, are for `build_stacked_edges`.
     """
     count = len(receivers_e)
     if len(senders_e) != count:
@@ -129,8 +139,9 @@ def build_edges(
     tilings = pieces = strips = None
     by_sender_e = (senders_e[order_e], receivers_e[order_e])
     if "tiles" in layouts:
-        by_receiver = tile_rows(receivers_e, senders_e, num_receivers)
-        by_sender = tile_rows(*by_sender_e, num_senders)
+        widths = tile_widths or TileWidths(None, None)
+        by_receiver = tile_rows(receivers_e, senders_e, num_receivers, widths.by_receiver)
+        by_sender = tile_rows(*by_sender_e, num_senders, widths.by_sender)
         tilings = Tilings(by_receiver, by_sender, slots_of_edges(by_receiver, count))
     offsets_r = _offsets(receivers_e, num_receivers)
     sender_offsets_s = _offsets(senders_e, num_senders)

@@ -123,7 +123,7 @@ def backward(
     dbias_eh = None
     if bias_eh is not None:
         slots = jnp.concatenate([dlogits.reshape(-1, heads) for _, dlogits in dq_and_dlogits])
-        dbias_eh = slots[tilings.slot_e].astype(bias_eh.dtype)
+        dbias_eh = _at(slots, tilings.slot_e).astype(bias_eh.dtype)
     return (
         dq_rhd.astype(q_rhd.dtype),
         dk_shd.astype(k_shd.dtype),
@@ -167,7 +167,7 @@ def _slots(starts_t: jax.Array, columns_tw: jax.Array) -> tuple[jax.Array, jax.A
 
 
 def _at(array_e: Any, positions: jax.Array) -> jax.Array:
-    """Look up edges; positions past the last edge belong to padding and read as 0."""
+    """Look up edges or slots; what is past the last one belongs to padding and reads as 0."""
     if not array_e.shape[0]:
         return jnp.zeros((*positions.shape, *array_e.shape[1:]), array_e.dtype)
     return jnp.asarray(array_e).at[positions].get(mode="fill", fill_value=0)

@@ -157,6 +157,10 @@ ffi::Error BackwardReceivers(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuf
   if (!passes) return kCannot;
   if (!Agree({q, k, v, dout})) return kDisagree;
   const gtjax::Rows rows = RowsOf(q, offsets, senders);
+  // Edges after those of the last row are padding, which no pass comes by.
+  float* dbias_end = dbias->typed_data() + dbias->element_count();
+  std::fill(std::min(dbias->typed_data() + rows.offsets[rows.rows] * rows.heads, dbias_end),
+            dbias_end, 0.0f);
   passes->backward_receivers(
       {rows, TableOf(q), TableOf(k), TableOf(v), TableOf(dout),
        EdgeDataOf(bias, ids, seed, rate, rows.heads), out.typed_data(), lse.typed_data(),

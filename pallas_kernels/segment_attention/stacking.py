@@ -1,0 +1,226 @@
+"""Edges of several devices in arrays of equal shapes, one leading axis of parts before the rest.
+
+Under `shard_map` every device runs the same program, so what it is given has one shape everywhere:
+that of the largest part. Choose `build_edges` for one device. The part with the most edges, the
+longest hub or the most rows of some length sets the size of each array, so balance the edges first:
+padding costs memory everywhere, and in tiles (`tiling.py`) arithmetic as well. The kernels that
+walk rows skip it.
+
+Padding edges come after those of the last row. No row, tile, piece or strip holds them, so they
+add exactly nothing, whatever their bias; the gradient of that bias is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from pallas_kernels.segment_attention.pieces import Pieces
+from pallas_kernels.segment_attention.tiling import (
+    MERGE_FAN,
+    Tiles,
+    Tiling,
+    in_chunks,
+    slots_of_edges,
+    useful_widths,
+)
+from pallas_kernels.segment_attention.types import (
+    LAYOUTS,
+    EdgePieces,
+    Edges,
+    Layout,
+    StripPairs,
+    TileWidths,
+    Tilings,
+    build_edges,
+)
+
+
+class EdgeList(NamedTuple):
+    """The edges of one part, sorted by receiver, and their numbers in the whole graph."""
+
+    senders_e: np.ndarray
+    receivers_e: np.ndarray
+    edge_ids_e: np.ndarray
+
+
+def build_stacked_edges(
+    parts: Sequence[EdgeList],
+    *,
+    num_senders: int,
+    num_receivers: int,
+    layouts: Collection[Layout] = LAYOUTS,
+    num_edges: int | None = None,
+) -> Edges:
+    """Lay out the edges of several parts with a leading axis of parts (host side).
+
+    Part p is `jax.tree.map(lambda x: x[p], edges)`, with senders and receivers numbered within the
+    part. All have as many edges as the largest, or `num_edges` if that is given.
+    """
+    if not parts:
+        raise ValueError("edges are stacked of at least one part; found none")
+    counts_p = [len(part.receivers_e) for part in parts]
+    largest = max(counts_p) if num_edges is None else num_edges
+    if max(counts_p) > largest:
+        raise ValueError(
+            f"num_edges holds the largest part: {max(counts_p)} edges; found {largest}"
+        )
+    if largest >= 2**31:
+        raise ValueError(
+            f"one device holds fewer than 2^31 edges; found {largest}: use more devices"
+        )
+    widths = None
+    if "tiles" in layouts:
+        widths = TileWidths(
+            _widths([part.receivers_e for part in parts], num_receivers),
+            _widths([part.senders_e for part in parts], num_senders),
+        )
+    built = [
+        build_edges(
+            part.senders_e,
+            part.receivers_e,
+            num_senders=num_senders,
+            num_receivers=num_receivers,
+            edge_ids_e=part.edge_ids_e,
+            layouts=layouts,
+            tile_widths=widths,
+        )
+        for part in parts
+    ]
+
+    def of_edges(field: Callable[[Edges], Any]) -> np.ndarray:
+        return _stacked([field(edges) for edges in built], 0, largest)
+
+    tilings = [edges.tilings for edges in built if edges.tilings is not None]
+    pieces = [edges.pieces for edges in built if edges.pieces is not None]
+    strips = [edges.strips for edges in built if edges.strips is not None]
+    return Edges(
+        offsets_r=np.stack([edges.offsets_r for edges in built]),
+        senders_e=of_edges(lambda edges: edges.senders_e),
+        edge_ids_e=of_edges(lambda edges: edges.edge_ids_e),
+        sender_offsets_s=np.stack([edges.sender_offsets_s for edges in built]),
+        receivers_by_sender_e=of_edges(lambda edges: edges.receivers_by_sender_e),
+        # Padding keeps its place, so that this stays a permutation.
+        sender_order_e=np.stack(
+            [
+                np.concatenate([edges.sender_order_e, np.arange(count, largest, dtype=np.int32)])
+                for edges, count in zip(built, counts_p, strict=True)
+            ]
+        ),
+        tilings=_stacked_tilings(tilings, largest) if tilings else None,
+        pieces=_stacked_pieces(pieces) if pieces else None,
+        strips=_stacked_strips(strips, largest) if strips else None,
+    )
+
+
+def _stacked(arrays: Sequence[np.ndarray], fill: int, size: int | None = None) -> np.ndarray:
+    """Arrays one after the other along a new axis, padded to the longest, or to `size`."""
+    size = max(len(array) for array in arrays) if size is None else size
+    whole = np.full((len(arrays), size, *arrays[0].shape[1:]), fill, arrays[0].dtype)
+    for row, array in zip(whole, arrays, strict=True):
+        row[: len(array)] = array
+    return whole
+
+
+def _stacked_pieces(parts: list[EdgePieces]) -> EdgePieces:
+    def stack(*pieces: Pieces) -> Pieces:
+        return Pieces(
+            _stacked([p.rows_p for p in pieces], -1),
+            _stacked([p.starts_p for p in pieces], 0),
+            _stacked([p.ends_p for p in pieces], 0),
+        )
+
+    return jax.tree.map(stack, *parts, is_leaf=lambda x: isinstance(x, Pieces))
+
+
+def _stacked_strips(parts: list[StripPairs], num_edges: int) -> StripPairs:
+    # Tiles of padding stand behind those of the last block, where no block looks for any.
+    by_receiver, by_sender = (
+        jax.tree.map(lambda *arrays: _stacked(arrays, 0), *strips)
+        for strips in ([p.by_receiver for p in parts], [p.by_sender for p in parts])
+    )
+    past_the_last = by_receiver.ids_tw[0].size
+    slot_e = _stacked([part.slot_e for part in parts], past_the_last, num_edges)
+    return StripPairs(by_receiver, by_sender, slot_e)
+
+
+def _widths(rows_of_parts: list[np.ndarray], num_rows: int) -> list[int]:
+    """What suits the rows of all parts together."""
+    degrees = [np.bincount(rows_e, minlength=num_rows) for rows_e in rows_of_parts]
+    return useful_widths(np.concatenate(degrees))
+
+
+def _stacked_tilings(parts: list[Tilings], num_edges: int) -> Tilings:
+    by_receiver = _equal_tilings([part.by_receiver for part in parts])
+    by_sender = _equal_tilings([part.by_sender for part in parts])
+    slots = sum(tiles.columns_ctw.size for tiles in by_receiver[0].tiles)
+    slot_e = [
+        slots_of_edges(tiling, len(part.slot_e))
+        for tiling, part in zip(by_receiver, parts, strict=True)
+    ]
+    by_receiver, by_sender = (
+        jax.tree.map(lambda *arrays: np.stack(arrays), *tilings)
+        for tilings in (by_receiver, by_sender)
+    )
+    return Tilings(by_receiver, by_sender, _stacked(slot_e, slots, num_edges))
+
+
+def _equal_tilings(tilings: list[Tiling]) -> list[Tiling]:
+    """The same tilings, each with as many tiles and merges as the largest has."""
+    by_width = [{t.columns_ctw.shape[2]: _unpadded(t) for t in tiling.tiles} for tiling in tilings]
+    most = {
+        width: max(len(some[width][0]) for some in by_width if width in some)
+        for width in sorted({width for some in by_width for width in some})
+    }
+    levels = max(len(tiling.merges) for tiling in tilings)
+    merges_p = [_levels(tiling, levels) for tiling in tilings]
+    most_merges = [max(len(merges[level]) for merges in merges_p) for level in range(levels)]
+
+    equal = []
+    for tiling, some, merges in zip(tilings, by_width, merges_p, strict=True):
+        nothing = {w: (np.zeros(0, int), np.zeros(0, int), np.zeros((0, w), int)) for w in most}
+        tiles = tuple(in_chunks(*(nothing | some)[w], max(1, most[w])) for w in most)
+        # Results are numbered through all tiles, then all levels of merging, padding included.
+        old_tiles = {t.columns_ctw.shape[2]: t.num_tiles for t in tiling.tiles}
+        old = [old_tiles.get(width, 0) for width in most] + [len(level) for level in merges]
+        new = [t.num_tiles for t in tiles] + most_merges
+        renumber = _Renumbering(old, new)
+        padded = [
+            _stacked([renumber(a)], -1, n)[0] for a, n in zip(merges, most_merges, strict=True)
+        ]
+        equal.append(Tiling(tiles, tuple(padded), renumber(tiling.result_r)))
+    return equal
+
+
+def _unpadded(tiles: Tiles) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, starts and columns of the tiles that hold an edge, which are the first ones."""
+    columns_tw = tiles.columns_ctw.reshape(tiles.num_tiles, -1)
+    count = int((columns_tw[:, 0] >= 0).sum())
+    return (
+        tiles.rows_ct.reshape(-1)[:count],
+        tiles.starts_ct.reshape(-1)[:count],
+        columns_tw[:count],
+    )
+
+
+def _levels(tiling: Tiling, levels: int) -> list[np.ndarray]:
+    empty = np.zeros((0, MERGE_FAN), np.int32)
+    return [*tiling.merges, *[empty] * (levels - len(tiling.merges))]
+
+
+class _Renumbering:
+    """From numbers through groups of some sizes to numbers through the same groups, grown.
+
+    One past the last becomes one past the last; -1 stays.
+    """
+
+    def __init__(self, old: list[int], new: list[int]):
+        self._old, self._new = (np.cumsum([0, *sizes]) for sizes in (old, new))
+
+    def __call__(self, numbers: np.ndarray) -> np.ndarray:
+        group = np.searchsorted(self._old, numbers, side="right") - 1
+        moved = numbers - self._old[group] + self._new[group]
+        return np.where(numbers < 0, -1, moved).astype(np.int32)
