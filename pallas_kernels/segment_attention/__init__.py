@@ -3,9 +3,11 @@
 from pallas_kernels.segment_attention.api import (
     BACKENDS,
     Backend,
+    EdgeSet,
     backend_name,
     choose_backend,
     segment_attention,
+    segment_attention_over,
 )
 from pallas_kernels.segment_attention.stacking import EdgeList, build_stacked_edges
 from pallas_kernels.segment_attention.types import (
@@ -24,6 +26,7 @@ __all__ = [
     "Backend",
     "Dropout",
     "EdgeList",
+    "EdgeSet",
     "Edges",
     "Partial",
     "backend_name",
@@ -35,4 +38,5 @@ __all__ = [
     "log_sum_exp",
     "merge",
     "segment_attention",
+    "segment_attention_over",
 ]

@@ -6,10 +6,11 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial as bind
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,7 @@ from pallas_kernels.segment_attention.types import (
     Partial,
     finish,
     log_sum_exp,
+    merge,
 )
 
 
@@ -99,13 +101,51 @@ def segment_attention(
 
     `bias_eh` is in receiver order. Accumulates in float32; the output has the type of `v_shd`.
     """
-    rate = 0.0 if dropout is None else float(dropout.rate)
-    if not 0.0 <= rate < 1.0:
-        raise ValueError(f"dropout rate is in [0, 1); found {rate}")
-    seed = jnp.asarray(0 if dropout is None else dropout.seed, jnp.uint32)
+    rate, seed = _rate_and_seed(dropout)
     q, k, v = (jnp.asarray(array) for array in (q_rhd, k_shd, v_shd))
     bias = None if bias_eh is None else jnp.asarray(bias_eh)
     return _attention(choose_backend(kernel), rate, q, k, v, bias, edges, seed)
+
+
+class EdgeSet(NamedTuple):
+    """Some of the receivers' in-edges, and the table that their senders are numbered in."""
+
+    k_shd: jax.Array
+    v_shd: jax.Array
+    edges: Edges
+    bias_eh: jax.Array | None = None
+
+
+def segment_attention_over(
+    q_rhd: jax.Array,
+    sets: Sequence[EdgeSet],
+    *,
+    dropout: Dropout | None = None,
+    kernel: str | Backend = "auto",
+) -> jax.Array:
+    """Attention of every receiver over several sets of in-edges that have no edge in common.
+
+    Equal to `segment_attention` over all the edges and the concatenated tables, which is not made:
+    one partial of the size of the output stands for each set, and nothing more is saved for the
+    backward pass than with one set.
+    """
+    if not sets:
+        raise ValueError("attention is over at least one set of edges; found none")
+    if len(sets) == 1:
+        k_shd, v_shd, edges, bias_eh = sets[0]
+        options: dict[str, Any] = {"dropout": dropout, "kernel": kernel}
+        return segment_attention(q_rhd, k_shd, v_shd, edges, bias_eh, **options)
+    rate, seed = _rate_and_seed(dropout)
+    tables = [jax.tree.map(jnp.asarray, (s.k_shd, s.v_shd, s.bias_eh)) for s in sets]
+    edges = [s.edges for s in sets]
+    return _attention_over(choose_backend(kernel), rate, jnp.asarray(q_rhd), tables, edges, seed)
+
+
+def _rate_and_seed(dropout: Dropout | None) -> tuple[float, jax.Array]:
+    rate = 0.0 if dropout is None else float(dropout.rate)
+    if not 0.0 <= rate < 1.0:
+        raise ValueError(f"dropout rate is in [0, 1); found {rate}")
+    return rate, jnp.asarray(0 if dropout is None else dropout.seed, jnp.uint32)
 
 
 @bind(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -134,3 +174,32 @@ def _no_gradient(array: jax.Array) -> np.ndarray:
 
 
 _attention.defvjp(_forward, _backward)
+
+
+@bind(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attention_over(backend: Backend, rate: float, q, tables, edges, seed) -> jax.Array:
+    return _forward_over(backend, rate, q, tables, edges, seed)[0]
+
+
+def _forward_over(backend: Backend, rate: float, q, tables, edges, seed) -> tuple[jax.Array, Any]:
+    partials = (
+        backend.forward(q, k, v, some, bias, Dropout(rate, seed))
+        for (k, v, bias), some in zip(tables, edges, strict=True)
+    )
+    partial = reduce(merge, partials)
+    out, lse = finish(partial), log_sum_exp(partial)
+    return out.astype(tables[0][1].dtype), (q, tables, edges, seed, out, lse)
+
+
+def _backward_over(backend: Backend, rate: float, saved: Any, dout: jax.Array) -> tuple[Any, ...]:
+    q, tables, edges, seed, out, lse = saved
+    dq, dtables = jnp.zeros(q.shape, jnp.float32), []
+    for (k, v, bias), some in zip(tables, edges, strict=True):
+        # Output and lse are those over all sets: the same formula as for one.
+        grads = backend.backward(q, k, v, some, bias, out, lse, dout, Dropout(rate, seed))
+        dq += grads[0].astype(jnp.float32)
+        dtables.append(grads[1:])
+    return dq.astype(q.dtype), dtables, jax.tree.map(_no_gradient, edges), _no_gradient(seed)
+
+
+_attention_over.defvjp(_forward_over, _backward_over)
