@@ -49,10 +49,10 @@ def run(argv: list[str]) -> int:
 
 def _kernels() -> list[str]:
     """The attention back end in use, and those that would be faster if they could run."""
-    from gtjax.strategies import single
+    from gtjax.strategies import kernels
 
-    lines = [f"{'kernel':<18}{single.kernel_name('auto')}"]
-    missing = single.missing_kernels().items()
+    lines = [f"{'kernel':<18}{kernels.kernel_name('auto')}"]
+    missing = kernels.missing_kernels().items()
     return lines + [f"note: kernel {name} is not in use: {reason}" for name, reason in missing]
 
 

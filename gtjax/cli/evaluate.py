@@ -30,10 +30,12 @@ def run(argv: list[str]) -> int:
 
     from gtjax.cli.outcome import print_metrics
     from gtjax.datasets import load
+    from gtjax.sharding.mesh import simulate_devices
     from gtjax.training.run_folder import RunFolder
     from gtjax.training.trained import predict
 
     folder, config = RunFolder.open(arguments.run)
+    simulate_devices(config.parallel)
     graph = load(arguments.data or config.data, split=config.split)
     metrics = predict(folder, config, graph).metrics
     if arguments.json:

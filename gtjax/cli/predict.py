@@ -27,12 +27,14 @@ def run(argv: list[str]) -> int:
     arguments = parse(Predict, "predict", argv)
 
     from gtjax.datasets import load
+    from gtjax.sharding.mesh import simulate_devices
     from gtjax.training.progress import say
     from gtjax.training.run_folder import RunFolder
     from gtjax.training.trained import check_format, predict, write_predictions
 
     check_format(arguments.out)
     folder, config = RunFolder.open(arguments.run)
+    simulate_devices(config.parallel)
     graph = load(arguments.data or config.data, split=config.split)
     write_predictions(predict(folder, config, graph), arguments.out)
     say(f"wrote {arguments.out}")

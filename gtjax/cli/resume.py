@@ -24,9 +24,11 @@ def run(argv: list[str]) -> int:
 
     from gtjax.cli.outcome import report_outcome
     from gtjax.datasets import load
+    from gtjax.sharding.mesh import simulate_devices
     from gtjax.training.loop import resume
     from gtjax.training.run_folder import RunFolder
 
     folder, config = RunFolder.open(arguments.run)
+    simulate_devices(config.parallel)
     graph = load(config.data, split=config.split)
     return report_outcome(lambda: resume(folder, config, graph))

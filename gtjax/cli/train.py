@@ -22,6 +22,10 @@ def run(argv: list[str]) -> int:
     default = read_config(known.config) if known.config else None
     config = parse(TrainConfig, "train", rest, default, DESCRIPTION)
 
+    from gtjax.sharding.mesh import simulate_devices
+
+    simulate_devices(config.parallel)  # before anything asks jax for its devices
+
     from gtjax.cli.outcome import report_outcome
     from gtjax.datasets import load
     from gtjax.training.loop import fit

@@ -2,71 +2,89 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import jax
+import numpy as np
 
 from gtjax.graph import Graph, UserError
+from gtjax.partition import CutStats, Partition
+from gtjax.strategies.base import (
+    Demand,
+    Layout,
+    MeshShape,
+    ModelShape,
+    RoundByRound,
+    attention_flops,
+)
+from gtjax.strategies.numbering import number_nodes, padded
+from gtjax.strategies.part_edges import edge_numbers, edges_by_part
 from pallas_kernels.segment_attention import (
-    BACKENDS,
+    Backend,
     Dropout,
     Edges,
-    backend_name,
-    build_edges,
+    build_stacked_edges,
     choose_backend,
     segment_attention,
 )
 
 
-class Layout(NamedTuple):
-    """The graph's edges, sorted by receiver, and their features."""
+@dataclass(frozen=True)
+class Single(RoundByRound):
+    """Attention over all edges of a device's nodes, whose senders are all on the device."""
 
-    edges: Edges
-    edge_x_ef: Any
+    name: str = "single"
+    mesh_axes: tuple[str, ...] = ()
+    exact: bool = True
 
+    def check(self, model: ModelShape, mesh: MeshShape) -> None:
+        """One device."""
+        if mesh.devices > 1:
+            raise UserError(f"single runs on one device; the mesh is {mesh}. Use another strategy.")
 
-def kernel_name(kernel: str) -> str:
-    """The attention back end that `kernel` stands for here; one that cannot run is an error."""
-    try:
-        return backend_name(kernel)
-    except ValueError as error:
-        raise UserError(f"--kernel {kernel}: {error}") from error
+    def layout(
+        self,
+        graph: Graph,
+        partition: Partition,
+        mesh: MeshShape,
+        *,
+        kernel: str | Backend = "auto",
+        order_n: np.ndarray | None = None,
+    ) -> Layout:
+        """All edges, sorted by receiver."""
+        numbering = number_nodes(partition, order_n, mesh.feature)
+        (edges,) = edges_by_part(graph, numbering)
+        lists = [edges.from_senders(edges.senders_e)]
+        edge_pe = edge_numbers(lists, mesh.feature)
+        arrays = build_stacked_edges(
+            lists,
+            num_senders=numbering.rows,
+            num_receivers=numbering.rows,
+            layouts=choose_backend(kernel).layouts,
+            num_edges=edge_pe.shape[1],
+        )
+        return Layout(numbering, arrays, edge_pe)
 
+    def attend(
+        self,
+        arrays: Edges,
+        q_nhd: jax.Array,
+        k_nhd: jax.Array,
+        v_nhd: jax.Array,
+        bias_eh: jax.Array | None,
+        *,
+        dropout: Dropout | None = None,
+        kernel: str | Backend = "auto",
+    ) -> jax.Array:
+        """Attention over all the edges."""
+        return segment_attention(
+            q_nhd, k_nhd, v_nhd, arrays, bias_eh, dropout=dropout, kernel=kernel
+        )
 
-def missing_kernels() -> dict[str, str]:
-    """Back ends that are made for this platform and cannot run on it, and why."""
-    platform = jax.default_backend()
-    reasons = {n: b.why_not() for n, b in BACKENDS.items() if platform in b.platforms}
-    return {name: reason for name, reason in reasons.items() if reason}
+    def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
+        """Arithmetic alone."""
+        return Demand((), model.layers * attention_flops(cut.num_edges, model.hidden), 0.0)
 
-
-def layout(graph: Graph, kernel: str = "auto") -> Layout:
-    """Sort the edges by receiver, as the kernel needs them (host side, numpy)."""
-    rows = graph.by_receiver
-    edges = build_edges(
-        rows.neighbours_e,
-        graph.receivers_e[rows.edge_ids_e],
-        num_senders=graph.num_nodes,
-        num_receivers=graph.num_nodes,
-        edge_ids_e=rows.edge_ids_e,
-        layouts=choose_backend(kernel).layouts,
-    )
-    edge_x_ef = None if graph.edge_x_ef is None else graph.edge_x_ef[rows.edge_ids_e]
-    return Layout(edges, edge_x_ef)
-
-
-def attend(
-    layout: Layout,
-    q_nhd: jax.Array,
-    k_nhd: jax.Array,
-    v_nhd: jax.Array,
-    bias_eh: jax.Array | None,
-    *,
-    dropout: tuple[float, jax.Array] | None = None,
-    kernel: str = "auto",
-) -> jax.Array:
-    """Attention over all the edges of the graph."""
-    drop = None if dropout is None else Dropout(*dropout)
-    return segment_attention(
-        q_nhd, k_nhd, v_nhd, layout.edges, bias_eh, dropout=drop, kernel=kernel
-    )
+    def padded_edges(self, cut: CutStats, mesh: MeshShape) -> int:
+        """All of them."""
+        return padded(cut.edges_p.max(), mesh.feature)

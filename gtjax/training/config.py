@@ -16,10 +16,13 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+
+import tyro
 
 from gtjax.graph.errors import UserError
 from gtjax.nn.config import ModelConfig
+from gtjax.sharding.config import ParallelConfig
 
 T = TypeVar("T")
 
@@ -100,6 +103,9 @@ class TrainConfig:
     """Attention back end: "auto" takes the best that runs here, or "cpu", "gpu", "tpu", "xla"."""
     tensorboard: bool = False
     """Also write TensorBoard events (needs the extra "tensorboard")."""
+    parallel: Annotated[ParallelConfig, tyro.conf.arg(name="")] = field(
+        default_factory=ParallelConfig
+    )
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     prepare: PrepareConfig = field(default_factory=PrepareConfig)

@@ -19,7 +19,7 @@ import numpy as np
 
 from gtjax.graph import Graph, UserError
 from gtjax.nn import ModelConfig
-from gtjax.strategies import single
+from gtjax.strategies.kernels import kernel_name, missing_kernels
 from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
 from gtjax.training.config import TrainConfig, to_mapping
 from gtjax.training.events import EventWriter
@@ -90,7 +90,7 @@ class _Run:
     def __init__(self, graph: Graph, config: TrainConfig, show: bool):
         self.graph, self.config, self.show = graph, config, show
         self.task = Task.of(graph, config.metric, config.optim.label_smoothing)
-        self.kernel = single.kernel_name(config.kernel)
+        self.kernel = kernel_name(config.kernel)
         self.program = Program(config, graph, self.task)
         self.rows: list[dict[str, Any]] = []  # of metrics.jsonl, one per step
         self.peak_bytes = 0
@@ -100,7 +100,7 @@ class _Run:
         self._describe_data()
         if self.show:
             say(f"{self.graph}\nrun folder: {self.folder.path}")
-            for name, reason in single.missing_kernels().items():
+            for name, reason in missing_kernels().items():
                 say(f"using kernel {self.kernel}; {name} would be faster, but {reason}")
         return self._run(lambda checkpoints, start: start)
 
@@ -151,12 +151,8 @@ class _Run:
         return self._result(snapshot, batch)
 
     def _batch(self) -> Batch:
-        config = self.config
-        slow = config.model.positional != "none"
-        with progress("encoding positions", 1.0, show=self.show and slow) as update:
-            return make_batch(
-                self.graph, config.prepare, config.model, config.kernel, progress=update
-            )
+        with progress("preparing", 1.0, show=self.show) as update:
+            return make_batch(self.graph, self.config, self.program.spread, progress=update)
 
     def _train(
         self,
@@ -198,8 +194,7 @@ class _Run:
         return snapshot
 
     def _compiled(self, state: State, batch: Batch) -> Any:
-        step = jax.jit(self.program.advance, static_argnums=3, donate_argnums=0)
-        compiled = step.lower(state, batch, np.int32(1), self.config.eval_every).compile()
+        compiled = self.program.compiled(state, batch, self.config.eval_every)
         memory = compiled.memory_analysis()
         if memory is not None:
             self.peak_bytes = (
@@ -253,8 +248,8 @@ class _Run:
             "steps": int(snapshot.state.step),
             "seconds_per_step": statistics.median(seconds[1:] or seconds),
             "peak_bytes_per_device": self.peak_bytes,
-            "strategy": "single",
-            "mesh": {"node": 1, "feature": 1},
+            "strategy": self.program.spread.strategy.name,
+            "mesh": dataclasses.asdict(self.program.spread.shape),
             "kernel": self.kernel,
             "device": jax.devices()[0].device_kind,
             "data": {"name": self.graph.name, "fingerprint": self.graph.fingerprint},

@@ -1,33 +1,38 @@
-"""From a graph on the host to the arrays that a training step reads."""
+"""From a graph on the host to the sharded arrays that a training step reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from gtjax.graph import SPLITS, Graph, locality_order, log_gap
 from gtjax.graph.positional import encode
 from gtjax.nn import Inputs, ModelConfig
-from gtjax.strategies import single
-from gtjax.training.config import PrepareConfig
+from gtjax.partition import partition_graph
+from gtjax.sharding.mesh import Spread
+from gtjax.sharding.place import place_parts, place_rows
+from gtjax.strategies import PADDING, Layout
+from gtjax.training.config import PrepareConfig, TrainConfig
+from gtjax.training.features import scaling
+
+Progress = Callable[[float, str], None]
 
 CACHE_BYTES = 16e6  # what a processor's cache holds of keys and values: less need not be reordered
 WORTH_REORDERING = 0.5  # by how much the mean log2 of the distance between neighbours has to fall
 
 
 class Batch(NamedTuple):
-    """The whole graph on the device: what goes into the model, and what is asked of it.
+    """The whole graph on the devices: what goes into the model, and what is asked of it.
 
-    Nodes may stand in another order than in the user's graph: `inputs.node_ids_n` has their numbers
-    there, and `in_graph_order` goes back.
+    Nodes may stand in another order than in the user's graph, with padding between them:
+    `inputs.node_ids_n` has their numbers there, and `in_graph_order` goes back.
     """
 
     inputs: Inputs
-    layout: single.Layout
+    layout: Any  # `Layout.arrays` of the strategy
     labels_n: jax.Array
     split_n: dict[str, jax.Array]
 
@@ -40,35 +45,53 @@ def prepare_graph(graph: Graph, config: PrepareConfig) -> Graph:
 
 
 def make_batch(
-    graph: Graph,
-    prepare: PrepareConfig,
-    model: ModelConfig,
-    kernel: str = "auto",
-    progress: Callable[[float, str], None] | None = None,
+    graph: Graph, config: TrainConfig, spread: Spread, progress: Progress | None = None
 ) -> Batch:
-    """Scale the features, encode positions, lay out the edges, and put all of it on the device."""
-    positional_np = None
+    """Encode positions, share out the nodes, lay out the edges, and place everything."""
+    model, positional_np = config.model, None
     if model.positional != "none":
         positional_np = encode(graph, model.positional, model.positional_size, progress=progress)
-    x_nf = scale_features(graph.x_nf, prepare.features)
-    node_ids_n = np.arange(graph.num_nodes, dtype=np.uint32)
-    edges = prepare_graph(graph, prepare)
-    order_n = node_order(edges, prepare, model)
-    if order_n is not None:
-        edges, graph = edges.reordered(order_n), graph.reordered(order_n)
-        x_nf, node_ids_n = x_nf[order_n], node_ids_n[order_n]
-        positional_np = None if positional_np is None else positional_np[order_n]
-    layout = jax.device_put(single.layout(edges, kernel))
-    inputs = Inputs(
-        x_nf=jnp.asarray(x_nf),
-        positional_np=None if positional_np is None else jnp.asarray(positional_np),
-        edge_x_ef=layout.edge_x_ef,
-        degree_n=jnp.asarray(edges.by_receiver.degrees_n, jnp.float32),
-        node_ids_n=jnp.asarray(node_ids_n),
+    edges = prepare_graph(graph, config.prepare)
+    partition = partition_graph(
+        edges, spread.shape.node, config.parallel.partitioner, seed=config.seed, progress=progress
     )
-    nobody_n = np.zeros(graph.num_nodes, bool)
-    split_n = {name: jnp.asarray(graph.split_n.get(name, nobody_n)) for name in SPLITS}
-    return Batch(inputs, layout, jnp.asarray(graph.labels_n), split_n)
+    order_n = node_order(edges, config.prepare, model)
+    layout = spread.strategy.layout(
+        edges, partition, spread.shape, kernel=config.kernel, order_n=order_n
+    )
+    return place_batch(graph, edges, layout, config.prepare, spread, positional_np)
+
+
+def place_batch(
+    graph: Graph,
+    edges: Graph,
+    layout: Layout,
+    prepare: PrepareConfig,
+    spread: Spread,
+    positional_np: np.ndarray | None = None,
+) -> Batch:
+    """Put a graph that is laid out on the devices, shard by shard."""
+    node_pr, count = layout.numbering.node_pr, graph.num_nodes
+
+    def nodes(source: np.ndarray, fill: Any = 0, **options: Any) -> jax.Array:
+        return place_rows(spread.mesh, node_pr, source, fill, **options)
+
+    inputs = Inputs(
+        x_nf=nodes(graph.x_nf, change=scaling(graph.x_nf, prepare.features)),
+        positional_np=None if positional_np is None else nodes(positional_np),
+        edge_x_ef=(
+            None
+            if edges.edge_x_ef is None
+            else place_rows(spread.mesh, layout.edge_pe, edges.edge_x_ef)
+        ),
+        valid_n=(nodes(np.ones(count, bool), False) if (node_pr == PADDING).any() else None),
+        degree_n=nodes(edges.by_receiver.degrees_n.astype(np.float32)),
+        node_ids_n=nodes(np.arange(count, dtype=np.uint32), count),
+    )
+    nobody_n = np.zeros(count, bool)
+    split_n = {name: nodes(graph.split_n.get(name, nobody_n), False) for name in SPLITS}
+    arrays = place_parts(spread.mesh, layout.arrays)
+    return Batch(inputs, arrays, nodes(graph.labels_n, -1), split_n)
 
 
 def node_order(edges: Graph, prepare: PrepareConfig, model: ModelConfig) -> np.ndarray | None:
@@ -83,22 +106,8 @@ def node_order(edges: Graph, prepare: PrepareConfig, model: ModelConfig) -> np.n
 
 def in_graph_order(batch: Batch, rows_n: np.ndarray) -> np.ndarray:
     """Rows that stand in the batch's order, put back in the order of the user's graph."""
-    result = np.empty_like(rows_n)
-    result[np.asarray(batch.inputs.node_ids_n)] = rows_n
+    node_ids_n, valid_n = batch.inputs.node_ids_n, batch.inputs.valid_n
+    there_n = np.ones(len(rows_n), bool) if valid_n is None else np.asarray(valid_n)
+    result = np.empty((there_n.sum(), *rows_n.shape[1:]), rows_n.dtype)
+    result[np.asarray(node_ids_n)[there_n]] = rows_n[there_n]
     return result
-
-
-def scale_features(x_nf: np.ndarray, how: str) -> np.ndarray:
-    """Scale rows to sum 1, or columns to zero mean and unit variance; see PrepareConfig."""
-    if how == "auto":
-        sparse = x_nf.size and np.count_nonzero(x_nf) < 0.5 * x_nf.size and x_nf.min() >= 0
-        how = "row" if sparse else "standard"
-    if how == "none" or not x_nf.size:
-        return x_nf
-    x_nf = x_nf.astype(np.float32)
-    if how == "row":
-        total_n = np.abs(x_nf).sum(axis=1, keepdims=True)
-        return x_nf / np.where(total_n > 0, total_n, 1)
-    mean_f = x_nf.mean(axis=0, dtype=np.float64)
-    std_f = x_nf.std(axis=0, dtype=np.float64)
-    return ((x_nf - mean_f) / np.where(std_f > 0, std_f, 1)).astype(np.float32)

@@ -7,7 +7,6 @@ is computed does not depend on how the steps are grouped.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -15,10 +14,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from jax.sharding import NamedSharding
 
 from gtjax.graph import Graph
-from gtjax.nn import ARCHITECTURES, Inputs, Outputs, hide_labels, show_labels, uniform_bits
-from gtjax.strategies import single
+from gtjax.nn import (
+    ARCHITECTURES,
+    Inputs,
+    ModelConfig,
+    Outputs,
+    hide_labels,
+    show_labels,
+    uniform_bits,
+)
+from gtjax.sharding.attention import EVERYWHERE, Attention
+from gtjax.sharding.mesh import spread
+from gtjax.sharding.place import place_everywhere
+from gtjax.strategies import ModelShape
 from gtjax.training.config import OptimConfig, TrainConfig
 from gtjax.training.prepare import Batch
 from gtjax.training.task import Task
@@ -41,6 +52,7 @@ class Program:
 
     def __init__(self, config: TrainConfig, graph: Graph, task: Task):
         self.config, self.task = config, task
+        self.spread = spread(config.parallel, _model_shape(config.model, graph))
         self._sizes = (graph.num_features, task.num_classes, graph.num_edge_features)
         self._graphdef, self._initial = self._make_model()
         self._optimiser = make_optimiser(config.optim, config.steps)
@@ -57,7 +69,8 @@ class Program:
         params = self._initial
         average = jax.tree.map(jnp.copy, params) if self.config.optim.average else None
         start = jnp.zeros((), jnp.int32)
-        return State(params, average, self._optimiser.init(params), start, jnp.array(True))
+        state = State(params, average, self._optimiser.init(params), start, jnp.array(True))
+        return place_everywhere(self.spread.mesh, state)
 
     def model(self, params: Params) -> Any:
         """The model with these parameters."""
@@ -65,7 +78,7 @@ class Program:
 
     def run(self, params: Params, batch: Batch, inputs: Inputs, **options: Any) -> Outputs:
         """The model over the batch's edges."""
-        attend = partial(single.attend, batch.layout, kernel=self.config.kernel)
+        attend = Attention(self.spread, batch.layout, self.config.kernel)
         return self.model(params)(inputs, attend, **options)
 
     def loss(self, params: Params, batch: Batch, step: jax.Array, **options: Any) -> jax.Array:
@@ -79,6 +92,12 @@ class Program:
             inputs = inputs._replace(shown_labels_n=shown_n)
         logits_nc = self.run(params, batch, inputs, key=key, **options).logits_nc
         return self.task.loss(logits_nc, batch.labels_n, counted_n)
+
+    def compiled(self, state: State, batch: Batch, most: int) -> Any:
+        """`advance` as a program for the devices of the mesh, which overwrites its state."""
+        replicated = NamedSharding(self.spread.mesh, EVERYWHERE)
+        step = jax.jit(self.advance, static_argnums=3, donate_argnums=0, out_shardings=replicated)
+        return step.lower(state, batch, np.int32(1), most).compile()
 
     def advance(
         self, state: State, batch: Batch, count: jax.Array, most: int
@@ -197,6 +216,18 @@ def find_not_finite(program: Program, state: State, batch: Batch) -> str:
         if not np.isfinite(value).all():
             return f"gradient of parameter {_name(path)}"
     return "the norm of the gradient"
+
+
+def _model_shape(model: ModelConfig, graph: Graph) -> ModelShape:
+    """What strategies have to know of the model."""
+    return ModelShape(
+        layers=model.layers,
+        hidden=model.hidden,
+        heads=model.heads,
+        edge_bias=graph.num_edge_features > 0,
+        bytes_per_value=jnp.dtype(model.attention_dtype).itemsize,
+        propagates=model.architecture == "decoupled",
+    )
 
 
 def _node_ids(inputs: Inputs) -> jax.Array:

@@ -22,6 +22,9 @@ from pallas_kernels.segment_attention.tiling import Tiling, slots_of_edges, tile
 # The maximum over no edges at all. Finite, so that differences of two of them are not NaN.
 NOTHING = float(np.finfo(np.float32).min) / 2
 
+# By how much the heads of the hash that draws dropout are apart.
+HEAD_STEP = np.uint32(0x9E3779B9)
+
 # What a back end may ask for beyond the edges in both orders.
 Layout = Literal["tiles", "pieces", "strips"]
 LAYOUTS: tuple[Layout, ...] = ("tiles", "pieces", "strips")
@@ -40,6 +43,11 @@ class Dropout(NamedTuple):
 
     rate: float
     seed: jax.Array | int
+
+    def from_head(self, first: jax.Array | int) -> Dropout:
+        """The same draw for some of the heads: the first of them is number `first`."""
+        shift = jnp.asarray(first, jnp.uint32) * HEAD_STEP
+        return Dropout(self.rate, jnp.asarray(self.seed, jnp.uint32) + shift)
 
 
 class TileWidths(NamedTuple):
@@ -208,7 +216,7 @@ def keep_scale(dropout: Dropout, edge_ids: jax.Array, num_heads: int) -> jax.Arr
 
 def head_keys(seed: jax.Array | int, num_heads: int) -> jax.Array:
     """The half of the hash that depends on the head and the seed, uint32 for each head."""
-    heads = jnp.arange(num_heads, dtype=jnp.uint32) * np.uint32(0x9E3779B9)
+    heads = jnp.arange(num_heads, dtype=jnp.uint32) * HEAD_STEP
     return _scramble(heads + jnp.asarray(seed, jnp.uint32))
 
 

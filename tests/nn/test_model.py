@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +13,8 @@ from hypothesis import strategies as st
 from gtjax.graph import Graph
 from gtjax.nn import ARCHITECTURES, GraphTransformer, Inputs, ModelConfig, hide_labels, show_labels
 from gtjax.nn.noise import Noise
-from gtjax.strategies import single
 from tests.kernels.oracle import dense_attention
+from tests.strategies.on_devices import on_one_device
 
 NODES, FEATURES, CLASSES = 37, 5, 4
 
@@ -40,11 +38,11 @@ def make_model(edge_features=0, **changes):
 
 
 def run(model, graph, key=None, **inputs):
-    layout = single.layout(graph)
+    edge_x_ef, attend = on_one_device(graph)
     degree_n = jnp.asarray(graph.by_receiver.degrees_n, jnp.float32)
-    batch = Inputs(jnp.asarray(graph.x_nf), None, layout.edge_x_ef, degree_n=degree_n)
+    batch = Inputs(jnp.asarray(graph.x_nf), None, edge_x_ef, degree_n=degree_n)
     batch = batch._replace(**inputs)
-    return model(batch, partial(single.attend, layout), key=key)
+    return model(batch, attend, key=key)
 
 
 def dense_attend(graph):
@@ -62,9 +60,9 @@ def dense_attend(graph):
 @pytest.mark.parametrize("branches", [{}, {"global_attention": True}, {"feed_forward": 0.0}])
 def test_a_model_over_the_kernel_equals_one_over_dense_attention(norm, branches):
     graph, model = make_graph(edge_features=2), make_model(2, norm=norm, **branches)
-    layout = single.layout(graph)
-    inputs = Inputs(jnp.asarray(graph.x_nf), edge_x_ef=layout.edge_x_ef)
-    got = model(inputs, partial(single.attend, layout)).logits_nc
+    edge_x_ef, attend = on_one_device(graph)
+    inputs = Inputs(jnp.asarray(graph.x_nf), edge_x_ef=edge_x_ef)
+    got = model(inputs, attend).logits_nc
     want = model(inputs, dense_attend(graph)).logits_nc
     np.testing.assert_allclose(got, want, atol=2e-5)
 

@@ -11,17 +11,19 @@ from gtjax.datasets import load
 from gtjax.graph import Graph
 from gtjax.nn import ModelConfig
 from gtjax.training.config import PrepareConfig
+from gtjax.training.features import scale_features
 from gtjax.training.loop import fit
-from gtjax.training.prepare import (
-    in_graph_order,
-    make_batch,
-    node_order,
-    prepare_graph,
-    scale_features,
-)
+from gtjax.training.prepare import Batch, in_graph_order, make_batch, node_order, prepare_graph
 from gtjax.training.run_folder import RunFolder
+from gtjax.training.step import Program
+from gtjax.training.task import Task
 from gtjax.training.trained import predict
 from tests.training.small_run import MODEL, small_config
+
+
+def batch_of(graph: Graph, **changes) -> Batch:
+    config = small_config(**changes)
+    return make_batch(graph, config, Program(config, graph, Task.of(graph)).spread)
 
 
 def test_rows_are_scaled_to_sum_one_and_empty_rows_stay_empty():
@@ -73,7 +75,7 @@ def test_edges_are_symmetrised_and_looped_as_asked():
 @pytest.mark.parametrize("positional", ["none", "random_walk"])
 def test_a_batch_holds_the_labels_masks_and_positions_of_the_graph(graph, positional):
     model = ModelConfig(positional=positional, positional_size=5)
-    batch = make_batch(graph, PrepareConfig(), model)
+    batch = batch_of(graph, model=model)
     n = graph.num_nodes
     np.testing.assert_array_equal(batch.labels_n[:n], graph.labels_n)
     assert set(batch.split_n) == {"train", "val", "test"}
@@ -88,7 +90,7 @@ def test_a_batch_holds_the_labels_masks_and_positions_of_the_graph(graph, positi
 
 def test_a_split_that_the_graph_lacks_counts_nobody(graph):
     masks = {name: graph.split_n[name] for name in ("train", "val")}
-    batch = make_batch(graph.with_splits(**masks), PrepareConfig(), ModelConfig())
+    batch = batch_of(graph.with_splits(**masks))
     assert not batch.split_n["test"].any()
     assert batch.split_n["train"].any()
 
@@ -103,7 +105,7 @@ def test_reordering_changes_nothing_that_the_user_sees(graph, tmp_path):
         )
         run = fit(graph, config=config)
         results[reorder] = predict(*RunFolder.open(run.folder), graph)
-    moved = make_batch(graph, PrepareConfig(reorder="always"), MODEL)
+    moved = batch_of(graph, prepare=PrepareConfig(reorder="always"))
     assert not np.array_equal(moved.labels_n, graph.labels_n)  # or nothing was tested
     np.testing.assert_array_equal(in_graph_order(moved, np.asarray(moved.labels_n)), graph.labels_n)
     np.testing.assert_allclose(
@@ -112,7 +114,7 @@ def test_reordering_changes_nothing_that_the_user_sees(graph, tmp_path):
 
 
 def test_a_graph_that_fits_the_cache_keeps_its_order(graph):
-    batch = make_batch(graph, PrepareConfig(), MODEL)
+    batch = batch_of(graph)
     np.testing.assert_array_equal(batch.inputs.node_ids_n, np.arange(graph.num_nodes))
 
 

@@ -24,7 +24,7 @@ class Runner:
 
     def __init__(self, graph, config):
         self.program = Program(config, graph, Task.of(graph))
-        self.batch = make_batch(graph, config.prepare, config.model)
+        self.batch = make_batch(graph, config, self.program.spread)
         self._advance = jax.jit(self.program.advance, static_argnums=3)
 
     def advance(self, state, count, batch=None):
@@ -155,7 +155,7 @@ def test_long_gradients_are_clipped_and_short_ones_are_not():
 def test_no_training_node_sees_its_own_label_when_it_is_predicted(graph):
     config = small_config(model=replace(MODEL, label_input=True))
     program = Program(config, graph, Task.of(graph))
-    batch = make_batch(graph, config.prepare, config.model)
+    batch = make_batch(graph, config, program.spread)
     params = program.initial_state().params
     predict = jax.jit(lambda batch: program.predict(params, batch)[0].logits_nc)
     before = np.asarray(predict(batch))
@@ -171,7 +171,7 @@ def test_no_training_node_sees_its_own_label_when_it_is_predicted(graph):
 def test_labels_of_validation_and_test_nodes_reach_nobody(graph):
     config = small_config(model=replace(MODEL, label_input=True))
     program = Program(config, graph, Task.of(graph))
-    batch = make_batch(graph, config.prepare, config.model)
+    batch = make_batch(graph, config, program.spread)
     params = program.initial_state().params
     outputs, _ = program.predict(params, batch)
     changed = jnp.where(batch.split_n["train"], batch.labels_n, (batch.labels_n + 1) % 4)

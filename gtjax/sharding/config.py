@@ -1,0 +1,34 @@
+"""How a run is spread over devices; free of jax, so that `--help` is instant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class ParallelConfig:
+    """Devices, and what each of them does."""
+
+    strategy: Literal[
+        "auto",
+        "single",
+        "node_all_gather",
+        "node_halo",
+        "node_ring",
+        "feature_all_to_all",
+        "node_by_feature",
+    ] = "auto"
+    """Way of spreading attention; "auto" is single on one device and node_halo on more."""
+    devices: int | None = None
+    """Devices to use, by default all accelerators or one CPU; on a CPU so many are simulated."""
+    mesh: str | None = None
+    """Devices along the axes of the mesh, such as "node=4,feature=2"; by default the strategy's."""
+    inner: Literal["node_all_gather", "node_halo", "node_ring"] = "node_halo"
+    """With node_by_feature: the strategy along the node axis."""
+    partitioner: str = "auto"
+    """How nodes are shared out: "auto", "metis", "streaming", "contiguous" or "random"."""
+
+    def __post_init__(self) -> None:
+        if self.devices is not None and self.devices < 1:
+            raise ValueError(f"devices is at least 1; found {self.devices}")

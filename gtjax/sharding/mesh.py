@@ -1,0 +1,106 @@
+"""The mesh of a run: how many devices, along which axes, for which strategy."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh
+
+from gtjax.graph import UserError
+from gtjax.sharding.config import ParallelConfig
+from gtjax.strategies import FEATURE, NODE, STRATEGIES, MeshShape, NodeByFeature, Strategy
+from gtjax.strategies.base import ModelShape
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A strategy and the mesh that it runs on."""
+
+    strategy: Strategy
+    shape: MeshShape
+    mesh: Mesh
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one device."""
+        return self.shape.devices == 1
+
+
+def spread(config: ParallelConfig, model: ModelShape) -> Spread:
+    """The strategy and mesh that a config asks for; refuses what cannot run."""
+    shape = None if config.mesh is None else parse_mesh(config.mesh)
+    wanted = config.devices if shape is None else shape.devices
+    if config.devices is not None and wanted != config.devices:
+        raise UserError(f"--mesh {config.mesh} has {wanted} devices; --devices is {config.devices}")
+    count = available_devices(wanted)
+    strategy = chosen_strategy(config, count)
+    shape = shape or default_shape(strategy, count, model.heads)
+    strategy.check(model, shape)
+    return Spread(strategy, shape, make_mesh(shape))
+
+
+def chosen_strategy(config: ParallelConfig, devices: int) -> Strategy:
+    """The strategy of that name; "auto" is the simplest that is likely to do well."""
+    name = config.strategy
+    if name == "auto":
+        name = "single" if devices == 1 else "node_halo"
+    strategy = STRATEGIES[name]
+    if isinstance(strategy, NodeByFeature) and NODE in strategy.mesh_axes:
+        return dataclasses.replace(strategy, inner=STRATEGIES[config.inner])
+    return strategy
+
+
+def default_shape(strategy: Strategy, devices: int, heads: int) -> MeshShape:
+    """All devices along the strategy's axis; of two, as square as the heads divide."""
+    if len(strategy.mesh_axes) < 2:
+        return MeshShape(feature=devices) if FEATURE in strategy.mesh_axes else MeshShape(devices)
+    able = [f for f in range(1, devices + 1) if math.gcd(devices, heads) % f == 0]
+    feature = max(f for f in able if f * f <= devices)
+    return MeshShape(devices // feature, feature)
+
+
+def parse_mesh(text: str) -> MeshShape:
+    """Read "node=4,feature=2"; an axis that is not named has one device."""
+    sizes: dict[str, int] = {}
+    for word in text.split(","):
+        axis, _, size = (part.strip() for part in word.partition("="))
+        if axis not in (NODE, FEATURE) or axis in sizes or not size.isdecimal() or int(size) < 1:
+            raise UserError(f'--mesh is such as "node=4,feature=2"; found {text!r}')
+        sizes[axis] = int(size)
+    return MeshShape(**sizes)
+
+
+def simulate_devices(config: ParallelConfig) -> None:
+    """On a CPU, let jax show as many devices as are asked for, if it has not looked yet."""
+    wanted = config.devices if config.mesh is None else parse_mesh(config.mesh).devices
+    if wanted is not None and wanted > 1:
+        # Too late is not an error here: `available_devices` says what to do if there are too few.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", wanted)
+
+
+def available_devices(wanted: int | None) -> int:
+    """How many devices to use: as many as wanted; or all, but one where they are simulated."""
+    there = jax.device_count()
+    if wanted is None:
+        return 1 if jax.default_backend() == "cpu" and jax.process_count() == 1 else there
+    if wanted <= there:
+        return wanted
+    advice = "use fewer"
+    if jax.default_backend() == "cpu":
+        advice = f'call jax.config.update("jax_num_cpu_devices", {wanted}) before anything else'
+    raise UserError(f"{wanted} devices are asked for, and there are {there}: {advice}")
+
+
+def make_mesh(shape: MeshShape) -> Mesh:
+    """The first devices as a mesh with the axes "node" and "feature"."""
+    if shape.devices == jax.device_count():
+        sizes = (shape.node, shape.feature)
+        return jax.make_mesh(sizes, (NODE, FEATURE), axis_types=(AxisType.Auto, AxisType.Auto))
+    devices = np.array(jax.devices()[: shape.devices]).reshape(shape.node, shape.feature)
+    return Mesh(devices, (NODE, FEATURE), axis_types=(AxisType.Auto, AxisType.Auto))

@@ -1,0 +1,57 @@
+"""Host arrays to sharded arrays, shard by shard, so that no second full copy is ever made.
+
+Each shard's rows are gathered from the host's array, put on their device, and forgotten, before the
+next shard's. On several hosts each places only the shards of its own devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from gtjax.sharding.attention import BY_PART, BY_ROW, EVERYWHERE
+from gtjax.strategies import PADDING
+
+
+def place_rows(
+    mesh: Mesh,
+    number_pr: np.ndarray,
+    source: np.ndarray,
+    fill: Any = 0,
+    change: Callable[[np.ndarray], np.ndarray] = lambda rows: rows,
+) -> jax.Array:
+    """Rows of `source`, by number, part by part over all devices; `fill` where it is padding.
+
+    `change` is applied to the rows of a shard before they are placed.
+    """
+    flat = number_pr.reshape(-1)
+    shape = (len(flat), *change(source[:0]).shape[1:])
+
+    def shard(index: Any) -> np.ndarray:
+        numbers = flat[index[0]]
+        there = numbers != PADDING
+        if not len(source):
+            return np.full((len(numbers), *shape[1:]), fill, change(source).dtype)
+        rows = change(source[np.where(there, numbers, 0)])
+        if not there.all():
+            rows[~there] = fill
+        return rows
+
+    return jax.make_array_from_callback(shape, NamedSharding(mesh, BY_ROW), shard)
+
+
+def place_parts(mesh: Mesh, arrays: Any) -> Any:
+    """Arrays with a leading axis of parts, each part on its devices."""
+    sharding = NamedSharding(mesh, BY_PART)
+    return jax.tree.map(
+        lambda x: jax.make_array_from_callback(x.shape, sharding, lambda index: x[index]), arrays
+    )
+
+
+def place_everywhere(mesh: Mesh, tree: Any) -> Any:
+    """The same values on every device."""
+    return jax.device_put(tree, NamedSharding(mesh, EVERYWHERE))

@@ -1,0 +1,105 @@
+"""Nodes spread over devices; every device gathers the keys and values of all of them.
+
+Moves `2 N d (P-1)/P` values forward and as many backward (a reduce-scatter of their gradients), and
+holds all N keys and values on every device. Choose it for graphs that cut badly or are small, on
+fast links: one large message a layer, and no more than that to set up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from gtjax.graph import Graph
+from gtjax.partition import CutStats, Partition
+from gtjax.strategies.base import (
+    NODE,
+    Demand,
+    Layout,
+    MeshShape,
+    ModelShape,
+    RoundByRound,
+    Transfer,
+    attention_flops,
+    part_rows,
+)
+from gtjax.strategies.fitting import only_axes
+from gtjax.strategies.numbering import number_nodes, padded
+from gtjax.strategies.part_edges import edge_numbers, edges_by_part
+from pallas_kernels.segment_attention import (
+    Backend,
+    Dropout,
+    Edges,
+    build_stacked_edges,
+    choose_backend,
+    segment_attention,
+)
+
+
+@dataclass(frozen=True)
+class NodeAllGather(RoundByRound):
+    """All-gather of keys and values."""
+
+    name: str = "node_all_gather"
+    mesh_axes: tuple[str, ...] = (NODE,)
+    exact: bool = True
+
+    def check(self, model: ModelShape, mesh: MeshShape) -> None:
+        """Any number of devices along the node axis."""
+        only_axes(self, mesh)
+
+    def layout(
+        self,
+        graph: Graph,
+        partition: Partition,
+        mesh: MeshShape,
+        *,
+        kernel: str | Backend = "auto",
+        order_n: np.ndarray | None = None,
+    ) -> Layout:
+        """In-edges of every part, with senders numbered over all parts."""
+        numbering = number_nodes(partition, order_n, mesh.feature)
+        lists = [part.from_senders(part.senders_e) for part in edges_by_part(graph, numbering)]
+        edge_pe = edge_numbers(lists, mesh.feature)
+        arrays = build_stacked_edges(
+            lists,
+            num_senders=numbering.parts * numbering.rows,
+            num_receivers=numbering.rows,
+            layouts=choose_backend(kernel).layouts,
+            num_edges=edge_pe.shape[1],
+        )
+        return Layout(numbering, arrays, edge_pe)
+
+    def attend(
+        self,
+        arrays: Edges,
+        q_nhd: jax.Array,
+        k_nhd: jax.Array,
+        v_nhd: jax.Array,
+        bias_eh: jax.Array | None,
+        *,
+        dropout: Dropout | None = None,
+        kernel: str | Backend = "auto",
+    ) -> jax.Array:
+        """Gather, then attend; the derivative of a gather is the reduce-scatter."""
+        k_shd, v_shd = (jax.lax.all_gather(x, NODE, tiled=True) for x in (k_nhd, v_nhd))
+        return segment_attention(
+            q_nhd, k_shd, v_shd, arrays, bias_eh, dropout=dropout, kernel=kernel
+        )
+
+    def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
+        """Keys and values of all other parts, and their gradients back."""
+        rows = part_rows(cut, mesh)
+        others = (cut.num_parts - 1) * rows * model.hidden * model.bytes_per_value
+        transfers = (
+            Transfer("all-gather", NODE, others, 2 * model.layers),
+            Transfer("reduce-scatter", NODE, others, 2 * model.layers),
+        )
+        flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
+        return Demand(transfers, flops, 2.0 * others)
+
+    def padded_edges(self, cut: CutStats, mesh: MeshShape) -> int:
+        """Those of the fullest part."""
+        return padded(cut.edges_p.max(), mesh.feature)

@@ -1,0 +1,139 @@
+"""Nodes spread over devices; each fetches exactly the rows of others that its edges start from.
+
+Moves `2 halo d` values forward and as many backward, in rounds padded to their own longest message
+(see `exchange`). Attention over edges within the part needs nothing from others, so it runs while
+the halo travels, and the two partial softmaxes are merged. Choose it for graphs that cut well. The
+halo's keys and values stay for the backward pass; where that is too much, see `node_ring`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gtjax.graph import Graph
+from gtjax.partition import CutStats, Partition
+from gtjax.strategies.base import (
+    NODE,
+    Demand,
+    Layout,
+    MeshShape,
+    ModelShape,
+    RoundByRound,
+    attention_flops,
+)
+from gtjax.strategies.exchange import (
+    Round,
+    fetch_all,
+    from_arrivals,
+    plan_exchange,
+    plan_rounds,
+    travelling,
+)
+from gtjax.strategies.fitting import only_axes
+from gtjax.strategies.numbering import number_nodes, padded
+from gtjax.strategies.part_edges import edge_numbers, edges_by_part
+from pallas_kernels.segment_attention import (
+    Backend,
+    Dropout,
+    Edges,
+    EdgeSet,
+    build_stacked_edges,
+    choose_backend,
+    segment_attention_over,
+)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class HaloArrays:
+    """Edges within a part, edges from other parts, and the rounds that bring those parts' rows."""
+
+    near: Edges
+    far: Edges
+    rounds: tuple[Round, ...]
+
+
+@dataclass(frozen=True)
+class NodeHalo(RoundByRound):
+    """Exchange of the rows that cross parts."""
+
+    name: str = "node_halo"
+    mesh_axes: tuple[str, ...] = (NODE,)
+    exact: bool = True
+
+    def check(self, model: ModelShape, mesh: MeshShape) -> None:
+        """Any number of devices along the node axis."""
+        only_axes(self, mesh)
+
+    def layout(
+        self,
+        graph: Graph,
+        partition: Partition,
+        mesh: MeshShape,
+        *,
+        kernel: str | Backend = "auto",
+        order_n: np.ndarray | None = None,
+    ) -> Layout:
+        """Edges by whether they cross parts, and the rounds of the exchange."""
+        numbering = number_nodes(partition, order_n, mesh.feature)
+        parts = edges_by_part(graph, numbering)
+        exchange = plan_exchange(parts, numbering)
+        layouts = choose_backend(kernel).layouts
+        messages = [each.messages for each in exchange.rounds]
+        near = [edges.within(part, numbering.rows) for part, edges in enumerate(parts)]
+        far = [
+            from_arrivals(edges, arrivals, messages)
+            for edges, arrivals in zip(parts, exchange.arrivals, strict=True)
+        ]
+        edge_pe = [edge_numbers(lists, mesh.feature) for lists in (near, far)]
+        tables = (numbering.rows, max(1, sum(each.rows for each in messages)))
+        near_edges, far_edges = (
+            build_stacked_edges(
+                lists,
+                num_senders=senders,
+                num_receivers=numbering.rows,
+                layouts=layouts,
+                num_edges=numbers.shape[1],
+            )
+            for lists, senders, numbers in zip((near, far), tables, edge_pe, strict=True)
+        )
+        arrays = HaloArrays(near_edges, far_edges, exchange.rounds)
+        return Layout(numbering, arrays, np.concatenate(edge_pe, axis=1))
+
+    def attend(
+        self,
+        arrays: HaloArrays,
+        q_nhd: jax.Array,
+        k_nhd: jax.Array,
+        v_nhd: jax.Array,
+        bias_eh: jax.Array | None,
+        *,
+        dropout: Dropout | None = None,
+        kernel: str | Backend = "auto",
+    ) -> jax.Array:
+        """Attend within the part and, once they are there, to the rows of others."""
+        near_bias = far_bias = None
+        if bias_eh is not None:
+            near_bias, far_bias = jnp.split(bias_eh, [arrays.near.num_edges])
+        sets = [EdgeSet(k_nhd, v_nhd, arrays.near, near_bias)]
+        if arrays.rounds:
+            k_shd, v_shd = fetch_all(arrays.rounds, k_nhd, v_nhd)
+            sets.append(EdgeSet(k_shd, v_shd, arrays.far, far_bias))
+        return segment_attention_over(q_nhd, sets, dropout=dropout, kernel=kernel)
+
+    def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
+        """Keys and values of the halo, and their gradients back."""
+        rounds = plan_rounds(cut.halo_pq)
+        row_bytes = 2 * model.hidden * model.bytes_per_value
+        transfers = travelling(rounds, cut.num_parts, row_bytes, 2 * model.layers)
+        flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
+        return Demand(transfers, flops, float(sum(each.rows for each in rounds) * row_bytes))
+
+    def padded_edges(self, cut: CutStats, mesh: MeshShape) -> int:
+        """Those within parts and those between them, each padded to the most."""
+        near, far = np.diagonal(cut.edges_pq).max(), cut.cut_edges_p.max()
+        return padded(near, mesh.feature) + padded(far, mesh.feature)

@@ -1,0 +1,61 @@
+"""The edges of every part, sorted by receiver, with senders by their position in all parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from gtjax.graph import Graph
+from gtjax.graph.csr import stable_order
+from gtjax.strategies.numbering import PADDING, Numbering, padded
+from pallas_kernels.segment_attention import EdgeList
+
+
+@dataclass(frozen=True)
+class PartEdges:
+    """In-edges of one part's nodes, in the order of their receivers."""
+
+    senders_e: np.ndarray  # position of the sender in all parts
+    receivers_e: np.ndarray  # row of the receiver within the part
+    edge_ids_e: np.ndarray  # number of the edge in the graph
+
+    def where(self, chosen_e: np.ndarray) -> PartEdges:
+        """Some of the edges, in the same order."""
+        return PartEdges(
+            self.senders_e[chosen_e], self.receivers_e[chosen_e], self.edge_ids_e[chosen_e]
+        )
+
+    def within(self, part: int, rows: int) -> EdgeList:
+        """The edges that start in the part itself, with senders by their row."""
+        own = self.where(self.senders_e // rows == part)
+        return own.from_senders(own.senders_e - part * rows)
+
+    def from_senders(self, senders_e: np.ndarray) -> EdgeList:
+        """For a kernel, with senders numbered in the table that it will be given."""
+        return EdgeList(senders_e, self.receivers_e, self.edge_ids_e)
+
+
+def edges_by_part(graph: Graph, numbering: Numbering) -> list[PartEdges]:
+    """Sort all edges by the position of their receiver, and cut them at the parts."""
+    receivers_e = numbering.position_n[graph.receivers_e]
+    order_e = stable_order(receivers_e, numbering.parts * numbering.rows)
+    receivers_e = receivers_e[order_e]
+    senders_e = numbering.position_n[graph.senders_e[order_e]]
+    first_p = np.searchsorted(receivers_e, np.arange(numbering.parts + 1) * numbering.rows)
+    return [
+        PartEdges(
+            senders_e[start:end], receivers_e[start:end] - part * numbering.rows, order_e[start:end]
+        )
+        for part, (start, end) in enumerate(pairwise(first_p))
+    ]
+
+
+def edge_numbers(parts: list[EdgeList], multiple: int) -> np.ndarray:
+    """Numbers of the edges of every part, padded to the longest: [parts, edges]."""
+    length = padded(max(len(part.edge_ids_e) for part in parts), multiple)
+    edge_pe = np.full((len(parts), length), PADDING, np.int64)
+    for row_e, part in zip(edge_pe, parts, strict=True):
+        row_e[: len(part.edge_ids_e)] = part.edge_ids_e
+    return edge_pe
