@@ -40,7 +40,7 @@ def _is_sparse(x_nf: np.ndarray) -> bool:
         if rows.size and bool(rows.min() < 0):
             return False
         filled += np.count_nonzero(rows)
-    return x_nf.size > 0 and filled < 0.5 * x_nf.size
+    return bool(x_nf.size and filled < 0.5 * x_nf.size)
 
 
 def _moments(x_nf: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
