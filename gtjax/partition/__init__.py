@@ -2,6 +2,8 @@
 
 | name | cuts | costs |
 |---|---|---|
+| `metis` | best | a few times the graph's memory; needs pymetis |
+| `streaming` | up to 1.5 times as much as `metis` | some 100 bytes a node; 7 reads of the edges |
 | `contiguous` | as well as the numbering of the nodes | a count of degrees |
 | `random` | as badly as can be | a count of degrees |
 """
@@ -9,5 +11,13 @@
 from gtjax.partition.cut import CutStats, cut_stats
 from gtjax.partition.partition import Partition
 from gtjax.partition.partitioners import PARTITIONERS, partition_graph
+from gtjax.partition.streaming import stream_partition
 
-__all__ = ["PARTITIONERS", "CutStats", "Partition", "cut_stats", "partition_graph"]
+__all__ = [
+    "PARTITIONERS",
+    "CutStats",
+    "Partition",
+    "cut_stats",
+    "partition_graph",
+    "stream_partition",
+]

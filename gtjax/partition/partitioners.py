@@ -9,13 +9,19 @@ import numpy as np
 from gtjax.graph import Graph, UserError
 from gtjax.graph.positional.progress import Progress
 from gtjax.partition.contiguous import contiguous
+from gtjax.partition.metis import is_installed, metis
 from gtjax.partition.partition import Partition, check_num_parts
 from gtjax.partition.random import random
+from gtjax.partition.streaming import streaming
 
 PARTITIONERS: dict[str, Callable[..., Partition]] = {
+    "metis": metis,
+    "streaming": streaming,
     "contiguous": contiguous,
     "random": random,
 }
+
+MOST_METIS_EDGES = 100_000_000  # for "auto": METIS takes some 100 bytes an edge
 
 
 def partition_graph(
@@ -28,13 +34,15 @@ def partition_graph(
 ) -> Partition:
     """Give every node an owner among `num_parts`, with few edges between parts and equal work.
 
-    how:      a name of PARTITIONERS, or "auto".
+    how:      a name of PARTITIONERS, or "auto": metis if pymetis is installed and the graph has no
+              more than MOST_METIS_EDGES edges, else streaming.
     seed:     the same seed gives the same partition.
     progress: called with the fraction done and a message while it computes.
     """
     check_num_parts(num_parts)
     if how == "auto":
-        how = "contiguous"
+        fits_metis = is_installed() and graph.num_edges <= MOST_METIS_EDGES
+        how = "metis" if fits_metis else "streaming"
     if how not in PARTITIONERS:
         names = ", ".join(["auto", *PARTITIONERS])
         raise UserError(f"a partitioner is one of {names}; found {how!r}. Choose one.")
