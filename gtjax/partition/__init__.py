@@ -11,13 +11,18 @@
 from gtjax.partition.cut import CutStats, cut_stats
 from gtjax.partition.partition import Partition
 from gtjax.partition.partitioners import PARTITIONERS, partition_graph
+from gtjax.partition.store import StoredPartition, open_partition, read_owners, save_partition
 from gtjax.partition.streaming import stream_partition
 
 __all__ = [
     "PARTITIONERS",
     "CutStats",
     "Partition",
+    "StoredPartition",
     "cut_stats",
+    "open_partition",
     "partition_graph",
+    "read_owners",
+    "save_partition",
     "stream_partition",
 ]
