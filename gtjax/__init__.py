@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     )
     from gtjax.nn import GraphTransformer, ModelConfig
     from gtjax.partition import Partition, partition_graph
+    from gtjax.sharding.config import ParallelConfig
     from gtjax.training.config import OptimConfig, PrepareConfig, TrainConfig, read_config
     from gtjax.training.loop import Result, fit
+    from gtjax.training.step_cost import StepCost, step_cost
 
 __version__ = "0.1.0"
 
@@ -35,9 +37,11 @@ _HOME = {
     "GraphTransformer": "gtjax.nn",
     "ModelConfig": "gtjax.nn.config",
     "OptimConfig": "gtjax.training.config",
+    "ParallelConfig": "gtjax.sharding.config",
     "Partition": "gtjax.partition",
     "PrepareConfig": "gtjax.training.config",
     "Result": "gtjax.training.loop",
+    "StepCost": "gtjax.training.step_cost",
     "TrainConfig": "gtjax.training.config",
     "UserError": "gtjax.graph",
     "fit": "gtjax.training.loop",
@@ -51,6 +55,7 @@ _HOME = {
     "read_config": "gtjax.training.config",
     "save_npz": "gtjax.datasets",
     "statistics": "gtjax.graph",
+    "step_cost": "gtjax.training.step_cost",
 }
 
 __all__ = [
@@ -59,9 +64,11 @@ __all__ = [
     "GraphTransformer",
     "ModelConfig",
     "OptimConfig",
+    "ParallelConfig",
     "Partition",
     "PrepareConfig",
     "Result",
+    "StepCost",
     "TrainConfig",
     "UserError",
     "fit",
@@ -75,6 +82,7 @@ __all__ = [
     "read_config",
     "save_npz",
     "statistics",
+    "step_cost",
 ]
 
 

@@ -34,9 +34,16 @@ MAY_IMPORT = {
         "gtjax.strategies",
         "gtjax.training",
     },
-    "gtjax": {"gtjax.graph", "gtjax.datasets", "gtjax.nn", "gtjax.partition", "gtjax.training"},
+    "gtjax": {
+        "gtjax.graph",
+        "gtjax.datasets",
+        "gtjax.nn",
+        "gtjax.partition",
+        "gtjax.sharding",
+        "gtjax.training",
+    },
     # Models and the op by their names, and the user's cache folder.
-    "experiments": {"gtjax", "gtjax.graph", "gtjax.nn", "pallas_kernels"},
+    "experiments": {"gtjax", "gtjax.graph", "gtjax.nn", "gtjax.strategies", "pallas_kernels"},
 }
 
 

@@ -41,17 +41,26 @@ def place_rows(
             rows[~there] = fill
         return rows
 
-    return jax.make_array_from_callback(shape, NamedSharding(mesh, BY_ROW), shard)
+    return _shard_by_shard(shape, NamedSharding(mesh, BY_ROW), shard)
 
 
 def place_parts(mesh: Mesh, arrays: Any) -> Any:
     """Arrays with a leading axis of parts, each part on its devices."""
     sharding = NamedSharding(mesh, BY_PART)
-    return jax.tree.map(
-        lambda x: jax.make_array_from_callback(x.shape, sharding, lambda index: x[index]), arrays
-    )
+    return jax.tree.map(lambda x: _shard_by_shard(x.shape, sharding, lambda i: x[i]), arrays)
 
 
 def place_everywhere(mesh: Mesh, tree: Any) -> Any:
     """The same values on every device."""
     return jax.device_put(tree, NamedSharding(mesh, EVERYWHERE))
+
+
+def _shard_by_shard(
+    shape: tuple[int, ...], sharding: NamedSharding, shard: Callable[[Any], np.ndarray]
+) -> jax.Array:
+    """As `jax.make_array_from_callback`, which would hold all shards on the host at once."""
+    placed = [
+        jax.device_put(shard(index), device, may_alias=False).block_until_ready()
+        for device, index in sharding.addressable_devices_indices_map(shape).items()
+    ]
+    return jax.make_array_from_single_device_arrays(shape, sharding, placed)

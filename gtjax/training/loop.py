@@ -29,6 +29,7 @@ from gtjax.training.progress import progress, say
 from gtjax.training.report import write_report
 from gtjax.training.run_folder import RunFolder, versions
 from gtjax.training.step import Program, State, find_not_finite
+from gtjax.training.step_cost import peak_bytes
 from gtjax.training.task import Task
 
 DISPATCH_SECONDS = 1.0
@@ -195,14 +196,7 @@ class _Run:
 
     def _compiled(self, state: State, batch: Batch) -> Any:
         compiled = self.program.compiled(state, batch, self.config.eval_every)
-        memory = compiled.memory_analysis()
-        if memory is not None:
-            self.peak_bytes = (
-                memory.argument_size_in_bytes
-                + memory.output_size_in_bytes
-                + memory.temp_size_in_bytes
-                - memory.alias_size_in_bytes
-            )
+        self.peak_bytes = peak_bytes(compiled)
         return compiled
 
     def _is_done(self, snapshot: Snapshot) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from gtjax.graph import SPLITS, Graph, locality_order, log_gap
 from gtjax.graph.positional import encode
 from gtjax.nn import Inputs, ModelConfig
-from gtjax.partition import partition_graph
+from gtjax.partition import Partition, partition_graph
 from gtjax.sharding.mesh import Spread
 from gtjax.sharding.place import place_parts, place_rows
 from gtjax.strategies import PADDING, Layout
@@ -44,21 +44,37 @@ def prepare_graph(graph: Graph, config: PrepareConfig) -> Graph:
     return graph.with_self_loops() if config.self_loops else graph
 
 
-def make_batch(
+class LaidOut(NamedTuple):
+    """The edges that messages flow along, who owns the nodes, and the strategy's layout of both."""
+
+    edges: Graph
+    partition: Partition
+    layout: Layout
+
+
+def lay_out(
     graph: Graph, config: TrainConfig, spread: Spread, progress: Progress | None = None
-) -> Batch:
-    """Encode positions, share out the nodes, lay out the edges, and place everything."""
-    model, positional_np = config.model, None
-    if model.positional != "none":
-        positional_np = encode(graph, model.positional, model.positional_size, progress=progress)
+) -> LaidOut:
+    """Share out the nodes and lay out the edges, on the host."""
     edges = prepare_graph(graph, config.prepare)
     partition = partition_graph(
         edges, spread.shape.node, config.parallel.partitioner, seed=config.seed, progress=progress
     )
-    order_n = node_order(edges, config.prepare, model)
+    order_n = node_order(edges, config.prepare, config.model)
     layout = spread.strategy.layout(
         edges, partition, spread.shape, kernel=config.kernel, order_n=order_n
     )
+    return LaidOut(edges, partition, layout)
+
+
+def make_batch(
+    graph: Graph, config: TrainConfig, spread: Spread, progress: Progress | None = None
+) -> Batch:
+    """Encode positions, lay out the graph, and place everything."""
+    model, positional_np = config.model, None
+    if model.positional != "none":
+        positional_np = encode(graph, model.positional, model.positional_size, progress=progress)
+    edges, _, layout = lay_out(graph, config, spread, progress)
     return place_batch(graph, edges, layout, config.prepare, spread, positional_np)
 
 

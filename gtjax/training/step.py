@@ -52,7 +52,8 @@ class Program:
 
     def __init__(self, config: TrainConfig, graph: Graph, task: Task):
         self.config, self.task = config, task
-        self.spread = spread(config.parallel, _model_shape(config.model, graph))
+        self.shape = model_shape(config.model, graph)
+        self.spread = spread(config.parallel, self.shape)
         self._sizes = (graph.num_features, task.num_classes, graph.num_edge_features)
         self._graphdef, self._initial = self._make_model()
         self._optimiser = make_optimiser(config.optim, config.steps)
@@ -218,7 +219,7 @@ def find_not_finite(program: Program, state: State, batch: Batch) -> str:
     return "the norm of the gradient"
 
 
-def _model_shape(model: ModelConfig, graph: Graph) -> ModelShape:
+def model_shape(model: ModelConfig, graph: Graph) -> ModelShape:
     """What strategies have to know of the model."""
     return ModelShape(
         layers=model.layers,

@@ -1,0 +1,76 @@
+"""What a training step costs under a strategy, from the compiled program, without running it.
+
+Compiles the very program that training runs and reads its memory and its collectives, so it is
+exact where a plan estimates; it takes as long as compiling does.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+
+from gtjax.graph import Graph
+from gtjax.sharding.collectives import bytes_received
+from gtjax.training.config import TrainConfig
+from gtjax.training.prepare import lay_out, place_batch
+from gtjax.training.step import Program
+from gtjax.training.task import Task
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One training step on the busiest device."""
+
+    strategy: str
+    mesh: dict[str, int]
+    peak_bytes: int
+    received_bytes: dict[str, float]  # by collective, as in the compiled program
+    demanded_bytes: dict[str, float]  # by collective, as the strategy's arithmetic says
+    edges_per_device: list[int]  # that each part's devices work on, padding left out
+    padded_edges: int  # that every device works on, padding included
+    cut: dict[str, Any]  # see `CutStats.to_json`
+    compile_seconds: float
+
+
+def step_cost(graph: Graph, config: TrainConfig) -> StepCost:
+    """Compile a training step for the devices that the config asks for, and read what it costs."""
+    program = Program(config, graph, Task.of(graph, config.metric))
+    spread, state = program.spread, program.initial_state()
+    edges, partition, layout = lay_out(graph, config, spread)
+    batch = place_batch(graph, edges, layout, config.prepare, spread)
+    start = time.perf_counter()
+    compiled = program.compiled(state, batch, 1)
+    seconds = time.perf_counter() - start
+    devices, cut = spread.shape.devices, partition.cut(edges)
+    parameters = sum(x.nbytes for x in jax.tree.leaves(state.params))
+    demand = spread.strategy.demand(cut, program.shape, spread.shape)
+    return StepCost(
+        strategy=spread.strategy.name,
+        mesh=asdict(spread.shape),
+        peak_bytes=peak_bytes(compiled),
+        received_bytes=bytes_received(compiled.as_text(), devices),
+        demanded_bytes={
+            **demand.bytes_moved,
+            "all-reduce": 2 * parameters * (devices - 1) / devices,  # gradients of all parameters
+        },
+        edges_per_device=layout.edges_p.tolist(),
+        padded_edges=layout.edge_pe.shape[1],
+        cut=cut.to_json(),
+        compile_seconds=seconds,
+    )
+
+
+def peak_bytes(compiled: Any) -> int:
+    """Bytes per device of a compiled program's arguments, results and temporaries."""
+    memory = compiled.memory_analysis()
+    if memory is None:
+        return 0
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        - memory.alias_size_in_bytes
+    )
