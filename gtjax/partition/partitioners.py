@@ -40,12 +40,18 @@ def partition_graph(
     progress: called with the fraction done and a message while it computes.
     """
     check_num_parts(num_parts)
-    if how == "auto":
-        fits_metis = is_installed() and graph.num_edges <= MOST_METIS_EDGES
-        how = "metis" if fits_metis else "streaming"
-    if how not in PARTITIONERS:
-        names = ", ".join(["auto", *PARTITIONERS])
-        raise UserError(f"a partitioner is one of {names}; found {how!r}. Choose one.")
+    how = chosen(graph, how)
     if num_parts == 1:
         return Partition(np.zeros(graph.num_nodes, np.int32), 1)
     return PARTITIONERS[how](graph, num_parts, seed=seed, progress=progress)
+
+
+def chosen(graph: Graph, how: str) -> str:
+    """The name of the partitioner that `how` stands for."""
+    if how == "auto":
+        fits_metis = is_installed() and graph.num_edges <= MOST_METIS_EDGES
+        return "metis" if fits_metis else "streaming"
+    if how not in PARTITIONERS:
+        names = ", ".join(["auto", *PARTITIONERS])
+        raise UserError(f"a partitioner is one of {names}; found {how!r}. Choose one.")
+    return how

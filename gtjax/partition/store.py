@@ -130,8 +130,7 @@ def save_partition(
     progress = progress or ignore_progress
     partition.check_fits(graph)
     folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"a partition is written to a new folder; {folder} is there. Name another.")
+    check_new_folder(folder)
     temporary = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -153,6 +152,13 @@ def save_partition(
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
     progress(1.0, "partition written")
+
+
+def check_new_folder(folder: str | Path) -> None:
+    """A partition never takes the place of something else."""
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"a partition is written to a new folder; {folder} is there. Name another.")
 
 
 def open_partition(folder: str | Path) -> StoredPartition:
