@@ -2,8 +2,8 @@
 
 | name | cuts | costs |
 |---|---|---|
-| `metis` | best | a few times the graph's memory; needs pymetis |
-| `streaming` | up to 1.5 times as much as `metis` | some 100 bytes a node; 7 reads of the edges |
+| `metis` | best | some 100 bytes an edge; needs pymetis |
+| `streaming` | 1.1 to 1.25 times as much as `metis` | some 500 bytes a node; 7 reads of the edges |
 | `contiguous` | as well as the numbering of the nodes | a count of degrees |
 | `random` | as badly as can be | a count of degrees |
 """

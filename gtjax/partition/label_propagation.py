@@ -71,7 +71,7 @@ class Labels:
         order = stable_order(label_m, self.count)
         node_m, label_m = node_m[order], label_m[order]
         weight_mc = self.weight_nc[node_m]
-        after_mc = self.load_lc[label_m] + _sums_within_runs(weight_mc, label_m)
+        after_mc = self.load_lc[label_m] + sums_within_runs(weight_mc, label_m)
         kept_m = np.all(after_mc <= self._limit_mc(weight_mc), axis=1)
         node_m, label_m, weight_mc = node_m[kept_m], label_m[kept_m], weight_mc[kept_m]
         np.subtract.at(self.load_lc, self.label_n[node_m], weight_mc)
@@ -124,7 +124,7 @@ def _tally(
         weight_e = np.concatenate([kept.weight_v, weight_e])
     order = np.argsort(key_e)  # equal ones are added up: their order does not matter
     key_e = key_e[order]
-    starts = _starts(key_e)
+    starts = starts_of_runs(key_e)
     key_v = key_e[starts]
     weight_v = np.add.reduceat(weight_e[order], starts) if len(starts) else weight_e
     node_v = key_v // count
@@ -145,7 +145,7 @@ def _decide(
     """Move nodes whose votes are all there."""
     if not len(votes.node_v):
         return 0
-    starts = _starts(votes.node_v)
+    starts = starts_of_runs(votes.node_v)
     node_d = votes.node_v[starts]
     number_v = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(votes.node_v)))
     is_own_v = votes.label_v == labels.label_n[votes.node_v]
@@ -201,16 +201,16 @@ def _relieve(
     return moved
 
 
-def _starts(sorted_v: np.ndarray) -> np.ndarray:
+def starts_of_runs(sorted_v: np.ndarray) -> np.ndarray:
     """Where runs of equal values begin."""
     is_start = np.ones(len(sorted_v), bool)
     is_start[1:] = sorted_v[1:] != sorted_v[:-1]
     return np.flatnonzero(is_start)
 
 
-def _sums_within_runs(weight_mc: np.ndarray, key_m: np.ndarray) -> np.ndarray:
+def sums_within_runs(weight_mc: np.ndarray, key_m: np.ndarray) -> np.ndarray:
     """The weight up to each item, itself included, since the start of its run of equal keys."""
-    starts = _starts(key_m)
+    starts = starts_of_runs(key_m)
     sums_mc = np.cumsum(weight_mc, axis=0)
     before_mc = sums_mc[starts] - weight_mc[starts]
     return sums_mc - np.repeat(before_mc, np.diff(starts, append=len(key_m)), axis=0)

@@ -63,11 +63,12 @@ def metis(
     degrees_n = np.bincount(graph.receivers_e, minlength=graph.num_nodes)
     if graph.num_nodes <= num_parts:
         return Partition(np.arange(graph.num_nodes), num_parts)
-    rows = neighbour_counts(graph)
-    if not rows.nnz:
-        return Partition(split_evenly(work_n(degrees_n), num_parts), num_parts)
-    owner_n = _run(rows, degrees_n, num_parts, seed, progress)
-    del rows
+    with tempfile.TemporaryDirectory(prefix="gtjax-metis-") as name:
+        folder = Path(name)
+        if not _write_request(folder, graph, degrees_n, num_parts, seed):
+            return Partition(split_evenly(work_n(degrees_n), num_parts), num_parts)
+        _wait(folder, progress)
+        owner_n = _read_answer(folder, graph.num_nodes, num_parts)
     progress(0.7, "METIS is done; balancing")
     work = work_nc(degrees_n)
     capacity_c = np.maximum((1 + SLACK_C) * work.sum(axis=0) / num_parts, 1.0)
@@ -87,29 +88,33 @@ def neighbour_counts(graph: Graph) -> sp.csr_array:
     return sp.csr_array(rows + rows.T)
 
 
-def _run(
-    rows: sp.csr_array, degrees_n: np.ndarray, num_parts: int, seed: int, progress: Progress
-) -> np.ndarray:
-    with tempfile.TemporaryDirectory(prefix="gtjax-metis-") as name:
-        folder = Path(name)
-        arrays = {
-            "offsets": rows.indptr.astype(np.int64),
-            "neighbours": rows.indices.astype(np.int64),
-            "vertex_weights": degrees_n.astype(np.int64),
-        }
-        if rows.data.min() != rows.data.max():
-            arrays["edge_weights"] = rows.data.astype(np.int64)
-        for key, array in arrays.items():
-            np.save(folder / f"{key}.npy", array, allow_pickle=False)
-        del arrays
-        request = {"num_parts": num_parts, "seed": seed % 2**31}
-        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        _wait(folder, progress)
-        owner_n = np.load(folder / "owner.npy", allow_pickle=False)
-    if owner_n.shape != degrees_n.shape or owner_n.min() < 0 or owner_n.max() >= num_parts:
+def _write_request(
+    folder: Path, graph: Graph, degrees_n: np.ndarray, num_parts: int, seed: int
+) -> bool:
+    """Write what METIS's process reads; False if no node has a neighbour."""
+    rows = neighbour_counts(graph)
+    if not rows.nnz:
+        return False
+    arrays = {
+        "offsets": rows.indptr,
+        "neighbours": rows.indices,
+        "vertex_weights": degrees_n,
+    }
+    if rows.data.min() != rows.data.max():
+        arrays["edge_weights"] = rows.data
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array.astype(np.int64), allow_pickle=False)
+    request = {"num_parts": num_parts, "seed": seed % 2**31}
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    return True
+
+
+def _read_answer(folder: Path, num_nodes: int, num_parts: int) -> np.ndarray:
+    owner_n = np.load(folder / "owner.npy", allow_pickle=False)
+    if owner_n.shape != (num_nodes,) or owner_n.min() < 0 or owner_n.max() >= num_parts:
         raise UserError(
             f"METIS gave owners {list(owner_n.shape)} in {owner_n.min()}..{owner_n.max()}, not one "
-            f"of 0..{num_parts - 1} for each of {len(degrees_n)} nodes. Choose 'streaming'."
+            f"of 0..{num_parts - 1} for each of {num_nodes} nodes. Choose 'streaming'."
         )
     return owner_n
 

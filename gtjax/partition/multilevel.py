@@ -13,7 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gtjax.graph.csr import stable_order
-from gtjax.partition.label_propagation import Labels, WeightedChunks, propagate, sum_rows
+from gtjax.partition.label_propagation import (
+    Labels,
+    WeightedChunks,
+    propagate,
+    sum_rows,
+    sums_within_runs,
+)
 
 CLUSTER_ROUNDS = 3
 REFINE_ROUNDS = 2
@@ -21,6 +27,7 @@ GROWN_ROUNDS = 8  # the same where the graph is small
 CLUSTERS_A_PART = 64  # at the finest level at least; half as many at each coarser one
 FEWEST_A_PART = 8
 ENOUGH_A_PART = 40  # what small means: then parts are grown directly
+STALLED = 0.9  # of the nodes are left as clusters
 STARTS = 4  # of growing parts
 TRIES = 4  # of everything below the finest level
 MORE_ROUNDS = 2  # of refinement, while a part is too full
@@ -50,9 +57,12 @@ def partition_level(
     capacity_c = np.maximum((1 + slack_c) * total_c / num_parts, 1.0)
     finer = max(FEWEST_A_PART, CLUSTERS_A_PART >> depth)
     if level.num_nodes > ENOUGH_A_PART * num_parts:
-        cluster_n = _cluster(level, total_c / (num_parts * finer), rng)
-        coarse, cluster_n = _contract(level, cluster_n, total_c / (num_parts * finer))
-        if coarse.num_nodes < 0.9 * level.num_nodes:
+        limit_c = total_c / (num_parts * finer)
+        coarse, cluster_n = _contract(level, _cluster(level, limit_c, rng), limit_c)
+        if coarse.num_nodes >= STALLED * level.num_nodes:
+            coarse, packed_m = _contract(coarse, _pack(coarse, limit_c), limit_c)
+            cluster_n = packed_m[cluster_n]
+        if coarse.num_nodes < STALLED * level.num_nodes:
             # Below the stream all is in memory and cheap: try more than once.
             tries = TRIES if depth == 0 else 1
             found = [
@@ -89,6 +99,25 @@ def _cluster(level: Level, capacity_c: np.ndarray, rng: np.random.Generator) -> 
     for _ in range(CLUSTER_ROUNDS):
         propagate(level.chunks, level.degree_n, labels, rng)
     return labels.label_n
+
+
+def _pack(level: Level, capacity_c: np.ndarray) -> np.ndarray:
+    """Put nodes together whose strongest neighbour is the same, up to a capacity.
+
+    The leaves of a star have one neighbour, whose cluster is soon full: without this they would
+    stay alone, and the graph as large as it was. METIS calls it two-hop matching.
+    """
+    strongest_n = np.full(level.num_nodes, -1)
+    for receivers, senders, weights in level.chunks():
+        order = np.argsort(weights, kind="stable")  # of equal places the last write stays
+        strongest_n[receivers[order]] = senders[order]
+    order = np.argsort(strongest_n, kind="stable")
+    fill = sums_within_runs(level.weight_nc[order], strongest_n[order])
+    bin_n = (fill / np.maximum(capacity_c, 1.0)).max(axis=1).astype(np.int64)
+    label_n = np.empty(level.num_nodes, np.int64)
+    pair = np.stack([strongest_n[order], bin_n], axis=1)
+    label_n[order] = np.cumsum(np.any(np.diff(pair, axis=0, prepend=pair[:1]), axis=1))
+    return label_n
 
 
 def _contract(

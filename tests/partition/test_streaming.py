@@ -106,6 +106,22 @@ def test_state_is_bounded_by_the_nodes(monkeypatch):
     assert stats.edge_imbalance <= 1.05
 
 
+def test_the_leaves_of_a_star_are_packed_together():
+    """Their only neighbour's cluster is soon full, and alone they would keep the graph large."""
+    leaves, hub = np.arange(1, 3001), np.zeros(3000, int)
+    receivers, senders = np.concatenate([hub, leaves]), np.concatenate([leaves, hub])
+
+    def chunks():
+        yield receivers, senders, np.ones(6000, np.int64)
+
+    level = multilevel.Level(chunks, np.bincount(receivers), np.ones((3001, 1)))
+    label_n = multilevel._pack(level, np.array([100.0]))
+    sizes = np.bincount(label_n)
+    assert len(sizes) == 32  # the hub, and the leaves by hundreds, the first bin one short
+    assert sizes.max() <= 101
+    assert sizes[label_n[0]] == 1
+
+
 def test_a_round_moves_a_node_to_its_neighbours_and_keeps_to_the_capacity():
     # Nodes 0 to 3 know each other; 0 has a label of its own.
     pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
