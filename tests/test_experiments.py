@@ -157,3 +157,43 @@ def test_what_is_freed_late_is_waited_for(contenders):
     memory.settle(idle)
     assert memory.resident_bytes() < idle + 150e6
     thread.join()
+
+
+PARTITION = ROOT / "experiments" / "partition"
+
+
+def partition(*options: str) -> subprocess.CompletedProcess[str]:
+    script = ROOT / "experiments" / "partition.py"
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, str(script), *options],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths.rstrip(os.pathsep)},
+    )
+
+
+def test_the_comparison_of_partitioners_runs_on_small_graphs(tmp_path):
+    pytest.importorskip("pymetis")
+    done = partition("--quick", "--only", "ogbn-arxiv", "--seeds", "1", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "results.json").read_text())["ogbn-arxiv"]
+    assert result["nodes"] == 2003
+    assert result["versions"]["pymetis"]
+    cuts = {how: runs[0]["cut"] for how, runs in result["runs"].items()}
+    assert set(cuts) == {"metis", "streaming", "contiguous", "random"}
+    assert cuts["metis"] <= cuts["streaming"] < cuts["random"]
+    assert "--out FOLDER" in partition("--quick").stderr
+    assert "--data FOLDER" in partition().stderr
+
+
+@pytest.mark.skipif(not PARTITION.exists(), reason="experiments/partition.py was not run yet")
+def test_stored_partitions_are_balanced_and_streaming_cuts_at_most_twice_as_much():
+    results = json.loads((PARTITION / "results.json").read_text(encoding="utf-8"))
+    assert set(results) == {"web-cnr-2000", "ogbn-arxiv"}
+    for result in results.values():
+        for how in ("metis", "streaming"):
+            assert all(run["edge_imbalance"] <= 1.05 for run in result["runs"][how])
+        pairs = zip(result["runs"]["metis"], result["runs"]["streaming"], strict=True)
+        assert all(streamed["cut"] <= 2 * metis["cut"] for metis, streamed in pairs)
+    assert partition("--table").stdout.startswith("| graph | partitioner | cut |")
