@@ -6,6 +6,7 @@ attention itself to `attend`, so it does not know how, or over how many devices,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import jax
@@ -14,7 +15,8 @@ from flax import nnx
 
 from gtjax.nn.config import ModelConfig
 from gtjax.nn.noise import Noise
-from gtjax.nn.norm import make_norm
+from gtjax.nn.norm import Norm, make_norm
+from gtjax.nn.recompute import Late, recomputed
 
 
 class Attend(Protocol):
@@ -54,6 +56,25 @@ def linear(inputs: int, outputs: int, config: ModelConfig, rngs: nnx.Rngs) -> nn
     )
 
 
+def normed_linear(
+    config: ModelConfig,
+    norm: Norm,
+    layer: nnx.Linear,
+    x_nf: jax.Array,
+    valid_n: jax.Array | None,
+    drop: Callable[[jax.Array], jax.Array] = lambda x_nf: x_nf,
+) -> jax.Array:
+    """A dense layer of the normalised input, which is not kept if `remat` says so."""
+
+    def run(modules: tuple[Norm, nnx.Linear], x_nf: jax.Array, late: Late) -> jax.Array:
+        norm, layer = modules
+        return layer(drop(norm(x_nf, valid_n, late)))
+
+    if config.remat != "none":
+        return recomputed(run, (norm, layer), x_nf)
+    return run((norm, layer), x_nf, 0.0)
+
+
 class EdgeBias(nnx.Module):
     """A bias per edge and head from the features of the edge; none where there are no features."""
 
@@ -81,17 +102,25 @@ class EdgeAttention(nnx.Module):
         self.bias = EdgeBias(config, num_edge_features, rngs=rngs)
 
     def __call__(
-        self, x_nf: jax.Array, edge_x_ef: jax.Array | None, attend: Attend, noise: Noise
+        self,
+        x_nf: jax.Array,
+        valid_n: jax.Array | None,
+        norm: Norm,
+        edge_x_ef: jax.Array | None,
+        attend: Attend,
+        noise: Noise,
     ) -> jax.Array:
-        """Attend, and mix the heads."""
+        """Normalise, attend, and mix the heads."""
         config = self.config
-        by_head = (x_nf.shape[0], 3, config.heads, config.hidden // config.heads)
-        qkv = self.qkv(x_nf).astype(config.attention_dtype).reshape(by_head)
+        by_head = (x_nf.shape[0], config.heads, config.hidden // config.heads)
+        qkv = normed_linear(config, norm, self.qkv, x_nf, valid_n).astype(config.attention_dtype)
+        # Not by slices, whose gradients are three arrays full of zeros, added up.
+        q_nhd, k_nhd, v_nhd = (part.reshape(by_head) for part in jnp.split(qkv, 3, axis=1))
         bias_eh = self.bias(edge_x_ef)
         dropout = None
         if config.attention_dropout and not noise.quiet:
             dropout = (config.attention_dropout, noise.seed())
-        out_nhd = attend(qkv[:, 0], qkv[:, 1], qkv[:, 2], bias_eh, dropout=dropout)
+        out_nhd = attend(q_nhd, k_nhd, v_nhd, bias_eh, dropout=dropout)
         return self.out(out_nhd.reshape(x_nf.shape[0], config.hidden))
 
 
@@ -107,12 +136,14 @@ class GlobalAttention(nnx.Module):
         self.qkv = linear(config.hidden, 3 * config.hidden, config, rngs)
         self.out = linear(config.hidden, config.hidden, config, rngs)
 
-    def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None) -> jax.Array:
-        """Attend to all valid nodes, and mix the heads."""
+    def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None, norm: Norm) -> jax.Array:
+        """Normalise, attend to all valid nodes, and mix the heads."""
         config = self.config
         nodes = x_nf.shape[0]
-        qkv = self.qkv(x_nf).reshape(nodes, 3, config.heads, config.hidden // config.heads)
-        q_nhd, k_nhd, v_nhd = jax.nn.sigmoid(qkv[:, 0]), jax.nn.sigmoid(qkv[:, 1]), qkv[:, 2]
+        by_head = (nodes, config.heads, config.hidden // config.heads)
+        qkv = normed_linear(config, norm, self.qkv, x_nf, valid_n)
+        q_nhd, k_nhd, v_nhd = (part.reshape(by_head) for part in jnp.split(qkv, 3, axis=1))
+        q_nhd, k_nhd = jax.nn.sigmoid(q_nhd), jax.nn.sigmoid(k_nhd)
         if valid_n is not None:
             k_nhd = k_nhd * valid_n[:, None, None]
         count = nodes if valid_n is None else jnp.maximum(valid_n.sum(), 1)
@@ -128,15 +159,22 @@ class FeedForward(nnx.Module):
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         width = max(1, round(config.hidden * config.feed_forward))
-        self.rate = config.dropout
+        self.config = config
         self.norm = make_norm(config.norm, config.hidden, rngs=rngs)
         self.up = linear(config.hidden, width, config, rngs)
         self.down = linear(width, config.hidden, config, rngs)
 
     def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None, noise: Noise) -> jax.Array:
         """Widen, bend, narrow."""
-        wide_nf = jax.nn.gelu(self.up(self.norm(x_nf, valid_n)))
-        return self.down(noise.drop(wide_nf, self.rate))
+        config, drop = self.config, noise.dropper(self.config.dropout)
+        wide_nf = normed_linear(config, self.norm, self.up, x_nf, valid_n)
+
+        def narrow(down: nnx.Linear, wide_nf: jax.Array, late: Late) -> jax.Array:
+            return down(drop(jax.nn.gelu(wide_nf + late)))
+
+        if config.remat != "none":
+            return recomputed(narrow, self.down, wide_nf)
+        return narrow(self.down, wide_nf, 0.0)
 
 
 class Block(nnx.Module):
@@ -159,11 +197,10 @@ class Block(nnx.Module):
         watch: Watch,
     ) -> jax.Array:
         """Attention branch, then feed-forward branch, each added to its input."""
-        normed_nf = self.norm(x_nf, valid_n)
-        change_nf = self.attention(normed_nf, edge_x_ef, attend, noise)
+        change_nf = self.attention(x_nf, valid_n, self.norm, edge_x_ef, attend, noise)
         watch("attention", change_nf)
         if self.everywhere is not None:
-            global_nf = self.everywhere(normed_nf, valid_n)
+            global_nf = self.everywhere(x_nf, valid_n, self.norm)
             watch("global attention", global_nf)
             change_nf += global_nf
         x_nf = x_nf + noise.drop(change_nf, self.rate)

@@ -7,6 +7,9 @@ a CPU than the counter-based generators of `jax.random`.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -33,11 +36,28 @@ class Noise:
 
     def drop(self, x_nf: jax.Array, rate: float) -> jax.Array:
         """Zero a share of the values and scale the rest up so that the mean stays."""
+        return self.dropper(rate)(x_nf)
+
+    def dropper(self, rate: float) -> Callable[[jax.Array], jax.Array]:
+        """A new draw of what to drop: the same however often it is called."""
         if self._key is None or rate == 0:
-            return x_nf
-        ids_n = node_ids(x_nf, self._node_ids_n)
-        kept_nf = uniform_bits(ids_n, x_nf.shape[1], self.seed()) >= jnp.uint32(rate * 2.0**32)
-        return jnp.where(kept_nf, x_nf / (1 - rate), 0).astype(x_nf.dtype)
+            return lambda x_nf: x_nf
+        seed = self.seed()
+
+        def drop(x_nf: jax.Array) -> jax.Array:
+            ids_n = node_ids(x_nf, self._node_ids_n)
+            kept_nf = uniform_bits(ids_n, x_nf.shape[1], seed) >= jnp.uint32(rate * 2.0**32)
+            return jnp.where(kept_nf, x_nf / (1 - rate), 0).astype(x_nf.dtype)
+
+        return drop
+
+    def copy(self) -> Noise:
+        """One that will draw the same from here on."""
+        return copy.copy(self)
+
+    def follow(self, other: Noise) -> None:
+        """Go on where a copy has got to."""
+        self._draws = other._draws
 
 
 def node_ids(x_nf: jax.Array, node_ids_n: jax.Array | None) -> jax.Array:

@@ -1,13 +1,22 @@
-"""Normalisation layers by name."""
+"""Normalisation layers by name.
+
+Layer normalisation (Ba et al. 2016) has its gradient written out: JAX's own keeps three arrays of
+the size of the input for it, this keeps two numbers a node.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+
+from gtjax.nn.recompute import Late, zero_after
+
+EPSILON = 1e-6  # as in nnx.LayerNorm
 
 
 class NodeNorm(nnx.Module):
@@ -22,8 +31,9 @@ class NodeNorm(nnx.Module):
         self.scale = nnx.Param(jnp.ones(width))
         self.bias = nnx.Param(jnp.zeros(width))
 
-    def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None) -> jax.Array:
+    def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None, late: Late = 0.0) -> jax.Array:
         """Zero mean and unit variance in every channel, then scaled and shifted."""
+        x_nf += late
         where = None if valid_n is None else valid_n[:, None]
         mean_f = x_nf.mean(axis=0, where=where)
         var_f = jnp.square(x_nf - mean_f).mean(axis=0, where=where)
@@ -36,22 +46,61 @@ class RowNorm(nnx.Module):
     def __init__(self, kind: Callable[..., Any], width: int, *, rngs: nnx.Rngs):
         self.inner = kind(width, rngs=rngs)
 
-    def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None) -> jax.Array:
+    def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None, late: Late = 0.0) -> jax.Array:
         """Normalise each row."""
         del valid_n
-        return self.inner(x_nf)
+        if isinstance(self.inner, nnx.LayerNorm):
+            return layer_norm(x_nf, self.inner.scale[...], self.inner.bias[...], late)
+        return self.inner(x_nf + late)
+
+
+def layer_norm(
+    x_nf: jax.Array, scale_f: jax.Array, bias_f: jax.Array, late: Late = 0.0
+) -> jax.Array:
+    """Zero mean and unit variance in every row, then scaled and shifted: `nnx.LayerNorm`."""
+    return _layer_norm(x_nf, scale_f, bias_f, late)
+
+
+def _forward(
+    x_nf: jax.Array, scale_f: jax.Array, bias_f: jax.Array, late: Late
+) -> tuple[jax.Array, Any]:
+    mean_n1 = x_nf.mean(axis=1, keepdims=True)
+    square_n1 = jnp.square(x_nf).mean(axis=1, keepdims=True)
+    variance_n1 = jnp.maximum(0.0, square_n1 - jnp.square(mean_n1))
+    factor_nf = jax.lax.rsqrt(variance_n1 + late + EPSILON) * scale_f
+    return (x_nf - mean_n1) * factor_nf + bias_f, (x_nf, scale_f, mean_n1, variance_n1, late)
+
+
+def _backward(saved: Any, dy_nf: jax.Array) -> tuple[Any, ...]:
+    # The normalised rows are made again, and not before they are needed.
+    x_nf, scale_f, mean_n1, variance_n1, late = saved
+    rstd_n1 = jax.lax.rsqrt(variance_n1 + zero_after(dy_nf) + EPSILON)
+    unit_nf = (x_nf - mean_n1) * rstd_n1
+    # Means over channels as products with the scale: XLA would write the scale out for every node.
+    mean_f1 = scale_f[:, None] / x_nf.shape[1]
+    product = partial(jnp.matmul, precision="highest")
+    along_n1, mean_dy_n1 = product(dy_nf * unit_nf, mean_f1), product(dy_nf, mean_f1)
+    dx_nf = rstd_n1 * (dy_nf * scale_f - mean_dy_n1 - unit_nf * along_n1)
+    return dx_nf, (dy_nf * unit_nf).sum(axis=0), dy_nf.sum(axis=0), jnp.zeros_like(late)
+
+
+_layer_norm = jax.custom_vjp(lambda *inputs: _forward(*inputs)[0])
+_layer_norm.defvjp(_forward, _backward)
 
 
 class NoNorm(nnx.Module):
     """Leaves its input alone."""
 
-    def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None) -> jax.Array:
+    def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None, late: Late = 0.0) -> jax.Array:
         """Do nothing."""
-        del valid_n
+        del valid_n, late
         return x_nf
 
 
-def make_norm(kind: str, width: int, *, rngs: nnx.Rngs) -> NodeNorm | RowNorm | NoNorm:
+Norm = NodeNorm | RowNorm | NoNorm
+
+
+def make_norm(kind: str, width: int, *, rngs: nnx.Rngs) -> Norm:
     """The layer called `kind`: "layer", "rms", "batch" or "none"."""
     if kind == "batch":
         return NodeNorm(width, rngs=rngs)
