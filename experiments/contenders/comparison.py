@@ -36,7 +36,7 @@ OURS = "cpu"  # what ratios are to
 CONTENDERS = {
     "cpu": Contender("gtjax cpu", "cpu"),
     "cpu-1": Contender("gtjax cpu, 1 thread", "cpu", cores=1, kinds=("attention",)),
-    "cpu-ordered": Contender("gtjax cpu, reordered", "cpu-ordered", kinds=("attention",)),
+    "cpu-ordered": Contender("gtjax cpu, reordered", "cpu-ordered"),
     # Numbers of 8 bits, and so are the results.
     "cpu-bf16": Contender("gtjax cpu, bf16", "cpu-bf16", kinds=("attention",), tolerance=2e-2),
     "xla": Contender("gtjax xla", "xla"),

@@ -20,14 +20,26 @@ from gtjax.nn import Inputs
 LEARNING_RATE = 1e-3
 
 
-def step(folder: CaseFolder, layout: Any, attend: Attend) -> Work:
-    """Steps of training from the same parameters, which are stored for the other contenders."""
+def step(
+    folder: CaseFolder,
+    layout: Any,
+    attend: Attend,
+    *,
+    order_n: np.ndarray | None = None,
+    facts: dict[str, Any] | None = None,
+) -> Work:
+    """Steps of training from the same parameters, which are stored for the other contenders.
+
+    `order_n` puts the nodes in another order before the clock starts; the losses are the same.
+    """
     case = folder.case
     graphdef, initial = nnx.split(make_model(case), nnx.Param)
     initial = nnx.to_pure_dict(initial)
     store_parameters(folder, initial)
     optimiser = optax.adam(LEARNING_RATE)
-    batch = {name: jnp.asarray(folder.array(name)) for name in ("x_nf", "labels_n", "train_n")}
+    order = slice(None) if order_n is None else order_n
+    names = ("x_nf", "labels_n", "train_n")
+    batch = {name: jnp.asarray(folder.array(name)[order]) for name in names}
     layout = jax.device_put(layout)
 
     def loss(params: Any, layout: Any, batch: dict[str, jax.Array]) -> jax.Array:
@@ -69,7 +81,7 @@ def step(folder: CaseFolder, layout: Any, attend: Attend) -> Work:
         results=results,
         needs_bytes=needs(compiled),
         packages=(*PACKAGES, "flax", "optax"),
-        facts={"xla_temporary_bytes": temporary(compiled)},
+        facts={"xla_temporary_bytes": temporary(compiled), **(facts or {})},
     )
 
 

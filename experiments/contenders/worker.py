@@ -39,20 +39,22 @@ def make(contender: str, folder: CaseFolder) -> Work:
         return gather_bound.work(folder)
     from contenders import jax_attention
 
-    if contender == "cpu-ordered":
-        return jax_attention.reordered(folder)
     if contender == "cpu-bf16":
         return jax_attention.half(folder)
-    made = (
-        jax_attention.segment_ops(folder)
-        if contender == "segment"
-        else jax_attention.ours(folder, contender)
-    )
+    order: dict[str, Any] = {}
+    if contender == "segment":
+        made = jax_attention.segment_ops(folder)
+    elif contender == "cpu-ordered":
+        order_n, facts = jax_attention.training_order(folder)
+        made = jax_attention.ours(folder, "cpu", order_n)
+        order = {"order_n": order_n, "facts": facts}
+    else:
+        made = jax_attention.ours(folder, contender)
     if folder.case.kind == "attention":
-        return jax_attention.attention(folder, *made)
+        return jax_attention.attention(folder, *made, **order)
     from contenders import jax_step
 
-    return jax_step.step(folder, *made)
+    return jax_step.step(folder, *made, **order)
 
 
 def usable_cores() -> int:
