@@ -194,6 +194,38 @@ class RoundByRound:
         return v_nhd
 
 
+class KeysFetchedOnce:
+    """Propagation for strategies that hold all they fetched: keys once, values in every round."""
+
+    def propagate(
+        self: Any,
+        arrays: Any,
+        q_nhd: jax.Array,
+        k_nhd: jax.Array,
+        v_nhd: jax.Array,
+        bias_eh: jax.Array | None,
+        *,
+        rounds: int,
+        restart: float,
+        dropout: Dropout | None = None,
+        kernel: str | Backend = "auto",
+    ) -> jax.Array:
+        """Attend `rounds` times, each time with a share of the start mixed back in."""
+        start_nhd, options = v_nhd, {"dropout": dropout, "kernel": kernel}
+        (k_far,) = self.fetch(arrays, k_nhd)
+        for _ in range(rounds):
+            (v_far,) = self.fetch(arrays, v_nhd)
+            keys, values = (k_nhd, k_far), (v_nhd, v_far)
+            mixed_nhd = self.attend_fetched(arrays, q_nhd, keys, values, bias_eh, **options)
+            v_nhd = ((1 - restart) * mixed_nhd + restart * start_nhd).astype(start_nhd.dtype)
+        return v_nhd
+
+
+def tables_fetched(model: ModelShape) -> int:
+    """How many tables of keys or values are fetched in a forward pass, keys once if they can be."""
+    return model.layers + 1 if model.propagates else 2 * model.layers
+
+
 def attention_flops(edges: float, hidden: int) -> float:
     """Multiplications and additions of attention over so many edges, forward and backward.
 

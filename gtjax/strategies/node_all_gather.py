@@ -8,6 +8,7 @@ fast links: one large message a layer, and no more than that to set up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,13 +18,14 @@ from gtjax.partition import CutStats, Partition
 from gtjax.strategies.base import (
     NODE,
     Demand,
+    KeysFetchedOnce,
     Layout,
     MeshShape,
     ModelShape,
-    RoundByRound,
     Transfer,
     attention_flops,
     part_rows,
+    tables_fetched,
 )
 from gtjax.strategies.fitting import only_axes
 from gtjax.strategies.numbering import number_nodes, padded
@@ -39,7 +41,7 @@ from pallas_kernels.segment_attention import (
 
 
 @dataclass(frozen=True)
-class NodeAllGather(RoundByRound):
+class NodeAllGather(KeysFetchedOnce):
     """All-gather of keys and values."""
 
     name: str = "node_all_gather"
@@ -84,18 +86,35 @@ class NodeAllGather(RoundByRound):
         kernel: str | Backend = "auto",
     ) -> jax.Array:
         """Gather, then attend; the derivative of a gather is the reduce-scatter."""
-        k_shd, v_shd = (jax.lax.all_gather(x, NODE, tiled=True) for x in (k_nhd, v_nhd))
-        return segment_attention(
-            q_nhd, k_shd, v_shd, arrays, bias_eh, dropout=dropout, kernel=kernel
+        k_shd, v_shd = self.fetch(arrays, k_nhd, v_nhd)
+        keys, values = (k_nhd, k_shd), (v_nhd, v_shd)
+        return self.attend_fetched(
+            arrays, q_nhd, keys, values, bias_eh, dropout=dropout, kernel=kernel
         )
+
+    def fetch(self, arrays: Edges, *tables: jax.Array) -> tuple[jax.Array, ...]:
+        """The tables of all parts together."""
+        return tuple(jax.lax.all_gather(table, NODE, tiled=True) for table in tables)
+
+    def attend_fetched(
+        self,
+        arrays: Edges,
+        q_nhd: jax.Array,
+        keys: tuple[jax.Array, jax.Array],
+        values: tuple[jax.Array, jax.Array],
+        bias_eh: jax.Array | None,
+        **options: Any,
+    ) -> jax.Array:
+        """Attention with keys and values as (the part's own, what `fetch` gave)."""
+        return segment_attention(q_nhd, keys[1], values[1], arrays, bias_eh, **options)
 
     def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
         """Keys and values of all other parts, and their gradients back."""
         rows = part_rows(cut, mesh)
         others = (cut.num_parts - 1) * rows * model.hidden * model.bytes_per_value
         transfers = (
-            Transfer("all-gather", NODE, others, 2 * model.layers),
-            Transfer("reduce-scatter", NODE, others, 2 * model.layers),
+            Transfer("all-gather", NODE, others, tables_fetched(model)),
+            Transfer("reduce-scatter", NODE, others, tables_fetched(model)),
         )
         flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
         return Demand(transfers, flops, 2.0 * others)

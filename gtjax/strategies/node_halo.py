@@ -9,6 +9,7 @@ halo's keys and values stay for the backward pass; where that is too much, see `
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +20,12 @@ from gtjax.partition import CutStats, Partition
 from gtjax.strategies.base import (
     NODE,
     Demand,
+    KeysFetchedOnce,
     Layout,
     MeshShape,
     ModelShape,
-    RoundByRound,
     attention_flops,
+    tables_fetched,
 )
 from gtjax.strategies.exchange import (
     Round,
@@ -58,7 +60,7 @@ class HaloArrays:
 
 
 @dataclass(frozen=True)
-class NodeHalo(RoundByRound):
+class NodeHalo(KeysFetchedOnce):
     """Exchange of the rows that cross parts."""
 
     name: str = "node_halo"
@@ -116,20 +118,45 @@ class NodeHalo(RoundByRound):
         kernel: str | Backend = "auto",
     ) -> jax.Array:
         """Attend within the part and, once they are there, to the rows of others."""
-        near_bias = far_bias = None
+        k_far, v_far = self.fetch(arrays, k_nhd, v_nhd)
+        keys, values = (k_nhd, k_far), (v_nhd, v_far)
+        return self.attend_fetched(
+            arrays, q_nhd, keys, values, bias_eh, dropout=dropout, kernel=kernel
+        )
+
+    def fetch(self, arrays: HaloArrays, *tables: jax.Array) -> tuple[jax.Array, ...]:
+        """The rows of the halo, of each table; of nothing if there is no halo."""
+        if not arrays.rounds:
+            return tuple(table[:0] for table in tables)
+        return fetch_all(arrays.rounds, *tables)
+
+    def attend_fetched(
+        self,
+        arrays: HaloArrays,
+        q_nhd: jax.Array,
+        keys: tuple[jax.Array, jax.Array],
+        values: tuple[jax.Array, jax.Array],
+        bias_eh: jax.Array | None,
+        **options: Any,
+    ) -> jax.Array:
+        """Attention with keys and values as (the part's own, what `fetch` gave)."""
+        biases = (None, None)
         if bias_eh is not None:
-            near_bias, far_bias = jnp.split(bias_eh, [arrays.near.num_edges])
-        sets = [EdgeSet(k_nhd, v_nhd, arrays.near, near_bias)]
-        if arrays.rounds:
-            k_shd, v_shd = fetch_all(arrays.rounds, k_nhd, v_nhd)
-            sets.append(EdgeSet(k_shd, v_shd, arrays.far, far_bias))
-        return segment_attention_over(q_nhd, sets, dropout=dropout, kernel=kernel)
+            biases = jnp.split(bias_eh, [arrays.near.num_edges])
+        sets = [
+            EdgeSet(*each)
+            for each in zip(keys, values, (arrays.near, arrays.far), biases, strict=True)
+        ]
+        return segment_attention_over(q_nhd, sets if arrays.rounds else sets[:1], **options)
 
     def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
         """Keys and values of the halo, and their gradients back."""
         rounds = plan_rounds(cut.halo_pq)
         row_bytes = 2 * model.hidden * model.bytes_per_value
         transfers = travelling(rounds, cut.num_parts, row_bytes, 2 * model.layers)
+        if model.propagates:
+            times = 2 * tables_fetched(model)
+            transfers = travelling(rounds, cut.num_parts, row_bytes // 2, times)
         flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
         return Demand(transfers, flops, float(sum(each.rows for each in rounds) * row_bytes))
 
