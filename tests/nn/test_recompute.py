@@ -100,7 +100,7 @@ def test_one_who_watches_sees_the_blocks_of_a_model_that_recomputes_them():
 
 
 @given(
-    shape=st.sampled_from([(1, 2), (7, 64)]),
+    shape=st.sampled_from([(1, 7), (5, 64)]),
     spread=st.sampled_from([1.0, 1e3]),
     offset=st.sampled_from([0.0, -3.0]),
     seed=st.integers(0, 2**31),
