@@ -49,8 +49,9 @@ class RowNorm(nnx.Module):
     def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None, late: Late = 0.0) -> jax.Array:
         """Normalise each row."""
         del valid_n
-        if isinstance(self.inner, nnx.LayerNorm):
-            return layer_norm(x_nf, self.inner.scale[...], self.inner.bias[...], late)
+        scale, bias = getattr(self.inner, "scale", None), getattr(self.inner, "bias", None)
+        if scale is not None and bias is not None:  # LayerNorm; RMSNorm has no bias
+            return layer_norm(x_nf, scale[...], bias[...], late)
         return self.inner(x_nf + late)
 
 
