@@ -14,7 +14,8 @@ from pathlib import Path
 
 from setuptools.command.build_ext import build_ext
 
-PASSES = "pallas_kernels/segment_attention/native/passes.cc"
+NATIVE = "pallas_kernels/segment_attention/native"
+PASSES = [f"{NATIVE}/passes.cc", f"{NATIVE}/propagation.cc"]
 VARIANTS = {"baseline": []}
 if platform.machine() in ("x86_64", "AMD64"):
     VARIANTS |= {"avx2": ["-march=x86-64-v3"], "avx512": ["-march=x86-64-v4"]}
@@ -57,7 +58,7 @@ class BuildKernels(build_ext):
 
     def _compile_variant(self, name: str) -> list[str]:
         return self.compiler.compile(
-            [PASSES],
+            PASSES,
             output_dir=str(Path(self.build_temp) / name),
             macros=[("GTJAX_VARIANT", name)],
             extra_postargs=FLAGS + VARIANTS[name],

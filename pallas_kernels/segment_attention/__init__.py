@@ -9,6 +9,7 @@ from pallas_kernels.segment_attention.api import (
     segment_attention,
     segment_attention_over,
 )
+from pallas_kernels.segment_attention.propagation import propagate
 from pallas_kernels.segment_attention.stacking import EdgeList, build_stacked_edges
 from pallas_kernels.segment_attention.types import (
     Dropout,
@@ -37,6 +38,7 @@ __all__ = [
     "keep_scale",
     "log_sum_exp",
     "merge",
+    "propagate",
     "segment_attention",
     "segment_attention_over",
 ]

@@ -16,13 +16,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pallas_kernels.segment_attention import cpu, gpu, gpu_vjp, tpu, tpu_vjp, xla
+from pallas_kernels.segment_attention import (
+    cpu,
+    gpu,
+    gpu_vjp,
+    propagation_cpu,
+    propagation_xla,
+    tpu,
+    tpu_vjp,
+    xla,
+)
 from pallas_kernels.segment_attention.gpu_program import why_not as why_not_gpu
 from pallas_kernels.segment_attention.types import (
     Dropout,
     Edges,
     Layout,
     Partial,
+    PropagationPasses,
     finish,
     log_sum_exp,
     merge,
@@ -40,6 +50,7 @@ class Backend:
     attention: Callable[..., tuple[jax.Array, jax.Array]] | None = None
     layouts: tuple[Layout, ...] = ()  # of the edges, see `build_edges`
     why_not: Callable[[], str | None] = lambda: None  # what keeps it from running here, if anything
+    propagation: PropagationPasses = propagation_xla.PASSES
 
 
 # In order of preference.
@@ -50,6 +61,7 @@ BACKENDS: dict[str, Backend] = {
         platforms=("cpu",),
         attention=cpu.attention,
         why_not=cpu.why_not,
+        propagation=propagation_cpu.PASSES,
     ),
     "gpu": Backend(
         gpu.forward,
@@ -101,7 +113,7 @@ def segment_attention(
 
     `bias_eh` is in receiver order. Accumulates in float32; the output has the type of `v_shd`.
     """
-    rate, seed = _rate_and_seed(dropout)
+    rate, seed = rate_and_seed(dropout)
     q, k, v = (jnp.asarray(array) for array in (q_rhd, k_shd, v_shd))
     bias = None if bias_eh is None else jnp.asarray(bias_eh)
     return _attention(choose_backend(kernel), rate, q, k, v, bias, edges, seed)
@@ -135,13 +147,14 @@ def segment_attention_over(
         k_shd, v_shd, edges, bias_eh = sets[0]
         options: dict[str, Any] = {"dropout": dropout, "kernel": kernel}
         return segment_attention(q_rhd, k_shd, v_shd, edges, bias_eh, **options)
-    rate, seed = _rate_and_seed(dropout)
+    rate, seed = rate_and_seed(dropout)
     tables = [jax.tree.map(jnp.asarray, (s.k_shd, s.v_shd, s.bias_eh)) for s in sets]
     edges = [s.edges for s in sets]
     return _attention_over(choose_backend(kernel), rate, jnp.asarray(q_rhd), tables, edges, seed)
 
 
-def _rate_and_seed(dropout: Dropout | None) -> tuple[float, jax.Array]:
+def rate_and_seed(dropout: Dropout | None) -> tuple[float, jax.Array]:
+    """The draw of dropout as its parts, one known when compiling and one not."""
     rate = 0.0 if dropout is None else float(dropout.rate)
     if not 0.0 <= rate < 1.0:
         raise ValueError(f"dropout rate is in [0, 1); found {rate}")
@@ -166,10 +179,11 @@ def _forward(backend: Backend, rate: float, q, k, v, bias, edges, seed) -> tuple
 def _backward(backend: Backend, rate: float, saved: Any, dout: jax.Array) -> tuple[Any, ...]:
     q, k, v, bias, edges, seed, out, lse = saved
     grads = backend.backward(q, k, v, edges, bias, out, lse, dout, Dropout(rate, seed))
-    return *grads, jax.tree.map(_no_gradient, edges), _no_gradient(seed)
+    return *grads, jax.tree.map(no_gradient, edges), no_gradient(seed)
 
 
-def _no_gradient(array: jax.Array) -> np.ndarray:
+def no_gradient(array: jax.Array) -> np.ndarray:
+    """What stands for the gradient of an array of integers."""
     return np.zeros(array.shape, jax.dtypes.float0)
 
 
@@ -199,7 +213,7 @@ def _backward_over(backend: Backend, rate: float, saved: Any, dout: jax.Array) -
         grads = backend.backward(q, k, v, some, bias, out, lse, dout, Dropout(rate, seed))
         dq += grads[0].astype(jnp.float32)
         dtables.append(grads[1:])
-    return dq.astype(q.dtype), dtables, jax.tree.map(_no_gradient, edges), _no_gradient(seed)
+    return dq.astype(q.dtype), dtables, jax.tree.map(no_gradient, edges), no_gradient(seed)
 
 
 _attention_over.defvjp(_forward_over, _backward_over)

@@ -28,6 +28,16 @@ _ATTENTION = "gtjax_attention"
 _RECEIVERS = "gtjax_attention_backward_receivers"
 _SENDERS = "gtjax_attention_backward_senders"
 _GATHER = "gtjax_gather"
+# What propagation_cpu.py calls.
+SOFTMAX_WEIGHTS = "gtjax_softmax_weights"
+WEIGHTED_SUM = "gtjax_weighted_sum"
+SUM_AND_DOTS = "gtjax_weighted_sum_and_dots"
+SOFTMAX_GRADIENT = "gtjax_softmax_gradient"
+REORDER = "gtjax_reorder"
+_TARGETS = (
+    *(_PARTIAL, _ATTENTION, _RECEIVERS, _SENDERS, _GATHER),
+    *(SOFTMAX_WEIGHTS, WEIGHTED_SUM, SUM_AND_DOTS, SOFTMAX_GRADIENT, REORDER),
+)
 
 
 def why_not() -> str | None:
@@ -45,10 +55,7 @@ def _load() -> str | None:
         )
     try:
         library = ctypes.CDLL(str(libraries[0]))
-        targets = [
-            (name, jax.ffi.pycapsule(getattr(library, name)))
-            for name in (_PARTIAL, _ATTENTION, _RECEIVERS, _SENDERS, _GATHER)
-        ]
+        targets = [(name, jax.ffi.pycapsule(getattr(library, name))) for name in _TARGETS]
     except (OSError, AttributeError) as error:
         return f"its library does not load ({error}); repeat the installation"
     for name, handler in targets:
@@ -67,11 +74,11 @@ def forward(
 ) -> Partial:
     """Scores, softmax and weighted sum of values of every row, not yet normalised."""
     rows, heads, width = q_rhd.shape
-    call = jax.ffi.ffi_call(_PARTIAL, _floats((rows, heads), (rows, heads), (rows, heads, width)))
+    call = jax.ffi.ffi_call(_PARTIAL, floats((rows, heads), (rows, heads), (rows, heads, width)))
     return Partial(
         *call(
             *_forward_operands(q_rhd, k_shd, v_shd, edges, bias_eh, dropout),
-            **_options(dropout, instructions),
+            **options(dropout, instructions),
         )
     )
 
@@ -86,10 +93,10 @@ def attention(
     instructions: str = "best",
 ) -> tuple[jax.Array, jax.Array]:
     """The normalised output and its `lse`, without the detour over a partial in memory."""
-    call = jax.ffi.ffi_call(_ATTENTION, _floats(q_rhd.shape, q_rhd.shape[:2]))
+    call = jax.ffi.ffi_call(_ATTENTION, floats(q_rhd.shape, q_rhd.shape[:2]))
     out_rhd, lse_rh = call(
         *_forward_operands(q_rhd, k_shd, v_shd, edges, bias_eh, dropout),
-        **_options(dropout, instructions),
+        **options(dropout, instructions),
     )
     return out_rhd, lse_rh
 
@@ -108,19 +115,19 @@ def backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """Gradients of q, k, v and the bias, recomputed from the inputs and `lse`."""
     rows, heads, _ = q_rhd.shape
-    q, k, v, dout = _one_type(q_rhd, k_shd, v_shd, dout_rhd)
-    edge_data = _edge_data(edges, bias_eh, dropout, heads)
-    receivers = jax.ffi.ffi_call(_RECEIVERS, _floats(q.shape, (rows, 2, heads), edge_data[1].shape))
+    q, k, v, dout = one_type(q_rhd, k_shd, v_shd, dout_rhd)
+    of_edges = edge_data(edges, bias_eh, dropout, heads)
+    receivers = jax.ffi.ffi_call(_RECEIVERS, floats(q.shape, (rows, 2, heads), of_edges[1].shape))
     dq, stats_r2h, dbias = receivers(
-        *(q, k, v, dout, edges.offsets_r, edges.senders_e, *edge_data, out_rhd, lse_rh),
-        **_options(dropout, instructions),
+        *(q, k, v, dout, edges.offsets_r, edges.senders_e, *of_edges, out_rhd, lse_rh),
+        **options(dropout, instructions),
     )
-    senders = jax.ffi.ffi_call(_SENDERS, _floats(k.shape, v.shape))
+    senders = jax.ffi.ffi_call(_SENDERS, floats(k.shape, v.shape))
     dk, dv = senders(
         *(q, k, v, dout),
         *(edges.sender_offsets_s, edges.receivers_by_sender_e, edges.sender_order_e),
-        *(*edge_data, stats_r2h),
-        **_options(dropout, instructions),
+        *(*of_edges, stats_r2h),
+        **options(dropout, instructions),
     )
     return (
         dq.astype(q_rhd.dtype),
@@ -136,8 +143,8 @@ def gather_rows(k_shd: jax.Array, v_shd: jax.Array, edges: Edges) -> jax.Array:
     The least that any fused pass has to do: benchmarks hold `forward` against it.
     """
     rows = edges.offsets_r.shape[0] - 1
-    (sums_r,) = jax.ffi.ffi_call(_GATHER, _floats((rows,)))(
-        *_one_type(k_shd, v_shd), edges.offsets_r, edges.senders_e
+    (sums_r,) = jax.ffi.ffi_call(_GATHER, floats((rows,)))(
+        *one_type(k_shd, v_shd), edges.offsets_r, edges.senders_e
     )
     return sums_r
 
@@ -150,12 +157,12 @@ def _forward_operands(
     bias_eh: jax.Array | None,
     dropout: Dropout | None,
 ) -> tuple[jax.Array, ...]:
-    tables = _one_type(q_rhd, k_shd, v_shd)
-    edge_data = _edge_data(edges, bias_eh, dropout, q_rhd.shape[1])
-    return *tables, edges.offsets_r, edges.senders_e, *edge_data
+    tables = one_type(q_rhd, k_shd, v_shd)
+    of_edges = edge_data(edges, bias_eh, dropout, q_rhd.shape[1])
+    return *tables, edges.offsets_r, edges.senders_e, *of_edges
 
 
-def _edge_data(
+def edge_data(
     edges: Edges, bias_eh: jax.Array | None, dropout: Dropout | None, heads: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Edge ids, bias (of no edges if there is none) and seed, as the native code takes them."""
@@ -164,16 +171,18 @@ def _edge_data(
     return edges.edge_ids_e, bias, seed.reshape(1)
 
 
-def _options(dropout: Dropout | None, instructions: str) -> dict[str, Any]:
+def options(dropout: Dropout | None, instructions: str) -> dict[str, Any]:
+    """Attributes of a call."""
     rate = np.float64(0.0 if dropout is None else dropout.rate)
     return {"rate": rate, "instructions": instructions}
 
 
-def _one_type(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+def one_type(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """All bfloat16 if they are, and float32 otherwise."""
     half = all(array.dtype == jnp.bfloat16 for array in arrays)
     return tuple(array.astype(jnp.bfloat16 if half else jnp.float32) for array in arrays)
 
 
-def _floats(*shapes: tuple[int, ...]) -> tuple[jax.ShapeDtypeStruct, ...]:
+def floats(*shapes: tuple[int, ...]) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """Types of results."""
     return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)

@@ -128,7 +128,7 @@ def map_tiles(tiling: Tiling, of_tile: Callable[..., Any]) -> list[Any]:
         if tiles.rows_ct.shape[0] == 1:
             return of_tile(*(array[0] for array in chunks))
         results = jax.lax.map(lambda chunk: of_tile(*chunk), chunks)
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), results)
+        return jax.tree.map(lambda x: x.reshape(tiles.num_tiles, *x.shape[2:]), results)
 
     return [of_width(tiles) for tiles in tiling.tiles]
 

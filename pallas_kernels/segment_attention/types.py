@@ -7,7 +7,7 @@ give the same result (Rabe and Staats 2021, Dao et al. 2022).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -65,6 +65,25 @@ class Tilings:
     by_receiver: Tiling  # rows are receivers, columns are senders
     by_sender: Tiling  # rows are senders, columns are receivers
     slot_e: Any  # int32: the slot of `by_receiver` that holds the edge; past the last: padding
+
+
+@dataclass(frozen=True)
+class PropagationPasses:
+    """What propagation (`propagation.py`) is made of, as one back end computes it.
+
+    Arrays [edges, heads] are in receiver order, or in sender order where that is said. The weights
+    of a softmax are negative where dropout takes them away: their size is what the gradient needs.
+    """
+
+    softmax_weights: Callable[..., jax.Array]  # (q, k, edges, bias, dropout) -> weights
+    weighted_sum: Callable[..., jax.Array]  # (weights, x, edges, factor, start, restart) -> rows
+    to_sender_order: Callable[..., jax.Array]  # (weights, edges) -> weights in sender order
+    sum_by_sender: Callable[..., jax.Array]  # (weights in sender order, y, edges, factor) -> rows
+    no_dots: Callable[..., Any]  # (edges, heads) -> dots, all zero
+    # (weights in sender order, x, y, edges, factor, dots) -> rows, dots
+    sum_and_dots: Callable[..., tuple[jax.Array, Any]]
+    softmax_gradient: Callable[..., jax.Array]  # (weights, dots, edges, rate, factor) -> dlogits
+    layouts: tuple[Layout, ...]  # of the edges, see `build_edges`
 
 
 @jax.tree_util.register_dataclass

@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from pallas_kernels.segment_attention import BACKENDS, Backend, cpu
+from pallas_kernels.segment_attention import BACKENDS, Backend, cpu, propagation_cpu
 
 KERNELS = [
     pytest.param(name, id=name)
@@ -25,7 +25,8 @@ KERNELS = [
 def _older(instructions: str) -> Backend:
     """The native kernel as a processor without the newest instructions runs it."""
     functions = (partial(f, instructions=instructions) for f in (cpu.forward, cpu.backward))
-    return Backend(*functions, platforms=("cpu",))
+    propagation = propagation_cpu.passes(instructions)
+    return Backend(*functions, platforms=("cpu",), propagation=propagation)
 
 
 if "cpu" in [kernel.id for kernel in KERNELS]:

@@ -2,18 +2,11 @@
 // this processor, and runs them on XLA's own thread pool.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <string_view>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
+#include "handlers.h"
 #include "passes.h"
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
 
 // One for each set of instructions that passes.cc was compiled for.
 namespace baseline {
@@ -30,93 +23,20 @@ extern const gtjax::Passes kPasses;
 
 namespace {
 
-using Floats = ffi::Buffer<ffi::F32>;
-using Ints = ffi::Buffer<ffi::S32>;
-using Words = ffi::Buffer<ffi::U32>;
-using FloatsOut = ffi::ResultBuffer<ffi::F32>;
+using gtjax::Agree, gtjax::Bind, gtjax::EdgeDataOf, gtjax::Floats, gtjax::FloatsOut, gtjax::Fresh;
+using gtjax::Ints, gtjax::kCannot, gtjax::kDisagree, gtjax::PoolOf, gtjax::RowsOf, gtjax::TableOf;
+using gtjax::Words;
 
-// The passes in the instructions of that name, or in the best that there are; null if this
-// processor has not got them.
+// The passes in the instructions of that name; null if this processor has not got them.
 const gtjax::Passes* PassesIn(std::string_view instructions) {
-  const bool any = instructions == "best";
+  switch (gtjax::Instructions(instructions)) {
 #if defined(GTJAX_X86)
-  __builtin_cpu_init();
-  if ((any || instructions == "avx512") && __builtin_cpu_supports("avx512f") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd")) {
-    return &avx512::kPasses;
-  }
-  if ((any || instructions == "avx2") && __builtin_cpu_supports("avx2") &&
-      __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-    return &avx2::kPasses;
-  }
+    case 2: return &avx512::kPasses;
+    case 1: return &avx2::kPasses;
 #endif
-  return any || instructions == "baseline" ? &baseline::kPasses : nullptr;
-}
-
-gtjax::Pool PoolOf(ffi::ThreadPool& pool) {
-  return {std::max<int64_t>(1, pool.num_threads()),
-          [&pool](std::function<void()> task) { pool.Schedule(std::move(task)); }};
-}
-
-// Results are fresh memory: in large pages they cost a fraction of the faults.
-float* Fresh(FloatsOut& out) {
-#if defined(__linux__)
-  constexpr uintptr_t kPage = uintptr_t{2} << 20;
-  const uintptr_t start = reinterpret_cast<uintptr_t>(out->typed_data());
-  const uintptr_t first = (start + kPage - 1) / kPage * kPage;
-  const uintptr_t last = (start + out->size_bytes()) / kPage * kPage;
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-#endif
-  return out->typed_data();
-}
-
-// Whether arrays are [rows, heads, width] of one type with the same heads and width.
-bool Agree(std::initializer_list<ffi::AnyBuffer> tables) {
-  const auto first = tables.begin()->dimensions();
-  const auto type = tables.begin()->element_type();
-  if (type != ffi::F32 && type != ffi::BF16) return false;
-  for (const auto& table : tables) {
-    const auto shape = table.dimensions();
-    if (shape.size() != 3 || shape[1] != first[1] || shape[2] != first[2] || shape[2] == 0 ||
-        table.element_type() != type) {
-      return false;
-    }
+    case 0: return &baseline::kPasses;
+    default: return nullptr;
   }
-  return true;
-}
-
-const ffi::Error kDisagree =
-    ffi::Error::InvalidArgument("q, k and v are [rows, heads, width] of float32 or bfloat16");
-const ffi::Error kCannot = ffi::Error::InvalidArgument("this processor lacks these instructions");
-
-gtjax::Table TableOf(const ffi::AnyBuffer& array) {
-  return {array.untyped_data(), array.element_type() == ffi::BF16};
-}
-
-gtjax::Rows RowsOf(const ffi::AnyBuffer& table, const Ints& offsets, const Ints& columns) {
-  return {static_cast<int64_t>(offsets.element_count()) - 1, table.dimensions()[1],
-          table.dimensions()[2], offsets.typed_data(), columns.typed_data()};
-}
-
-uint32_t Scramble(uint32_t x) {
-  x = (x ^ (x >> 16)) * 0x7FEB352Du;
-  x = (x ^ (x >> 15)) * 0x846CA68Bu;
-  return x ^ (x >> 16);
-}
-
-gtjax::EdgeData EdgeDataOf(const Floats& bias, const Words& ids, const Words& seed, double rate,
-                           int64_t heads) {
-  gtjax::EdgeData data{bias.element_count() ? bias.typed_data() : nullptr, ids.typed_data(),
-                       nullptr, {}, 0, 1.0f};
-  if (rate <= 0) return data;
-  data.threshold = static_cast<uint32_t>(std::min(rate * 4294967296.0, 4294967295.0));
-  data.kept = static_cast<float>(1.0 / (1.0 - rate));
-  for (int64_t h = 0; h < (heads + 7) / 8 * 8; ++h) {
-    const uint32_t head = static_cast<uint32_t>(h) * 0x9E3779B9u;
-    data.draws.push_back(Scramble(head + seed.typed_data()[0]));
-  }
-  return data;
 }
 
 // The partial of every row.
@@ -194,8 +114,6 @@ ffi::Error Gather(ffi::ThreadPool pool, ffi::AnyBuffer k, ffi::AnyBuffer v, Ints
                   PoolOf(pool));
   return ffi::Error::Success();
 }
-
-auto Bind() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>(); }
 
 }  // namespace
 
