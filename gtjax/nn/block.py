@@ -35,6 +35,24 @@ class Attend(Protocol):
         ...
 
 
+class Propagate(Attend, Protocol):
+    """Attention that can also mix in rounds: what a strategy provides for a decoupled model."""
+
+    def propagate(
+        self,
+        q_nhd: jax.Array,
+        k_nhd: jax.Array,
+        v_nhd: jax.Array,
+        bias_eh: jax.Array | None,
+        *,
+        rounds: int,
+        restart: float,
+        dropout: tuple[float, jax.Array] | None = None,
+    ) -> jax.Array:
+        """Values mixed so many times by the same weights, each time with a share of the start."""
+        ...
+
+
 class Watch(Protocol):
     """Sees every activation under its name, to say where a NaN came from."""
 

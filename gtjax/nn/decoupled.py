@@ -1,8 +1,9 @@
 """`DecoupledTransformer`: a node-wise network first, then rounds of propagation by attention.
 
 Queries and keys are computed once, from what the node-wise network made of each node, and the same
-attention weights then mix the values `layers` times, each time with a share of the start mixed
-back in (as APPNP does, Gasteiger et al. 2019, with learned weights instead of fixed ones). Values
+attention weights, computed once, then mix the values `layers` times, each time with a share of the
+start mixed back in (as APPNP does, Gasteiger et al. 2019, with learned weights instead of fixed
+ones). Attention dropout takes away the same weights in all rounds of a step. Values
 are divided by the square root of the degree before and multiplied by it after, so that with even
 weights a round is the symmetric propagation of Kipf and Welling (2017) and hubs do not drown the
 rest. There is one set of matrices whatever the number of rounds, so it reaches far without
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from gtjax.nn.block import Attend, EdgeBias, Watch, linear
+from gtjax.nn.block import EdgeBias, Propagate, Watch, linear
 from gtjax.nn.config import ModelConfig
 from gtjax.nn.inputs import InputLayer, Inputs, Outputs
 from gtjax.nn.noise import Noise
@@ -44,7 +45,7 @@ class DecoupledTransformer(nnx.Module):
     def __call__(
         self,
         inputs: Inputs,
-        attend: Attend,
+        attend: Propagate,
         *,
         key: jax.Array | None = None,
         watch: Watch | None = None,
@@ -61,20 +62,19 @@ class DecoupledTransformer(nnx.Module):
         start_nhd = (h_nf / root_n1).reshape(by_head)[:, 0]
         query_key = self.query_key(h_nf).astype(config.attention_dtype).reshape(by_head)
         bias_eh = self.bias(inputs.edge_x_ef)
-        value_nhd = start_nhd
-        for number in range(config.layers):
-            dropout = None
-            if config.attention_dropout and not noise.quiet:
-                dropout = (config.attention_dropout, noise.seed())
-            mixed_nhd = attend(
-                query_key[:, 0],
-                query_key[:, 1],
-                value_nhd.astype(config.attention_dtype),
-                bias_eh,
-                dropout=dropout,
-            )
-            value_nhd = (1 - config.restart) * mixed_nhd + config.restart * start_nhd
-            watch(f"rounds.{number}", value_nhd)
+        dropout = None
+        if config.attention_dropout and not noise.quiet:
+            dropout = (config.attention_dropout, noise.seed())
+        value_nhd = attend.propagate(
+            query_key[:, 0],
+            query_key[:, 1],
+            start_nhd,
+            bias_eh,
+            rounds=config.layers,
+            restart=config.restart,
+            dropout=dropout,
+        )
+        watch("rounds", value_nhd)
         embeddings_nf = value_nhd.reshape(h_nf.shape[0], config.hidden) * root_n1
         logits_nc = self.output(noise.drop(embeddings_nf, config.dropout))
         watch("output", logits_nc)

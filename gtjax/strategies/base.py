@@ -121,11 +121,12 @@ class Strategy(Protocol):
         *,
         kernel: str | Backend = "auto",
         order_n: np.ndarray | None = None,
+        propagates: bool = False,
     ) -> Layout:
         """Lay the graph out, with nodes in `order_n` within their parts.
 
         Rows and edges of a part are padded to multiples of the feature axis, so that the model's
-        dense layers can be spread over it.
+        dense layers can be spread over it. `propagates` says that `propagate` will be called too.
         """
         ...
 
@@ -187,8 +188,9 @@ class RoundByRound:
         """Attend `rounds` times, each time with a share of the start mixed back in."""
         start_nhd = v_nhd
         for _ in range(rounds):
+            near = v_nhd.astype(k_nhd.dtype)
             mixed_nhd = self.attend(
-                arrays, q_nhd, k_nhd, v_nhd, bias_eh, dropout=dropout, kernel=kernel
+                arrays, q_nhd, k_nhd, near, bias_eh, dropout=dropout, kernel=kernel
             )
             v_nhd = ((1 - restart) * mixed_nhd + restart * start_nhd).astype(start_nhd.dtype)
         return v_nhd
@@ -214,8 +216,8 @@ class KeysFetchedOnce:
         start_nhd, options = v_nhd, {"dropout": dropout, "kernel": kernel}
         (k_far,) = self.fetch(arrays, k_nhd)
         for _ in range(rounds):
-            (v_far,) = self.fetch(arrays, v_nhd)
-            keys, values = (k_nhd, k_far), (v_nhd, v_far)
+            near = v_nhd.astype(k_nhd.dtype)
+            keys, values = (k_nhd, k_far), (near, *self.fetch(arrays, near))
             mixed_nhd = self.attend_fetched(arrays, q_nhd, keys, values, bias_eh, **options)
             v_nhd = ((1 - restart) * mixed_nhd + restart * start_nhd).astype(start_nhd.dtype)
         return v_nhd

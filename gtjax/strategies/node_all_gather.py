@@ -60,6 +60,7 @@ class NodeAllGather(KeysFetchedOnce):
         *,
         kernel: str | Backend = "auto",
         order_n: np.ndarray | None = None,
+        propagates: bool = False,
     ) -> Layout:
         """In-edges of every part, with senders numbered over all parts."""
         numbering = number_nodes(partition, order_n, mesh.feature)

@@ -60,9 +60,12 @@ class NodeByFeature:
         *,
         kernel: str | Backend = "auto",
         order_n: np.ndarray | None = None,
+        propagates: bool = False,
     ) -> Layout:
         """That of the inner strategy: all devices of a part hold the part's edges."""
-        return self.inner.layout(graph, partition, mesh, kernel=kernel, order_n=order_n)
+        return self.inner.layout(
+            graph, partition, mesh, kernel=kernel, order_n=order_n, propagates=propagates
+        )
 
     def attend(
         self,
@@ -103,10 +106,11 @@ class NodeByFeature:
         inner = self.inner.demand(cut, replace(model, hidden=model.hidden // size), mesh)
         times = 2 * (1 if model.propagates else model.layers)
         away = (size - 1) / size
-        table = part_rows(cut, mesh) / size * model.hidden * model.bytes_per_value
+        values = part_rows(cut, mesh) / size * model.hidden * away
+        exact = 4 if model.propagates else model.bytes_per_value  # of values and results
         transfers = [
-            Transfer("all-to-all", FEATURE, 3 * table * away, times),
-            Transfer("all-to-all", FEATURE, table * away, times),
+            Transfer("all-to-all", FEATURE, values * (2 * model.bytes_per_value + exact), times),
+            Transfer("all-to-all", FEATURE, values * exact, times),
         ]
         if model.edge_bias:
             bias = self.inner.padded_edges(cut, mesh) / size * model.heads * 4
@@ -122,8 +126,11 @@ def _some_heads(
     q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array | None
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """From all heads of this device's rows to its share of the heads, of the part's rows."""
-    qkv = _trade(jnp.stack([q, k, v], axis=2), split=1, join=0)
     bias = None if bias is None else _trade(bias, split=1, join=0)
+    if v.dtype != k.dtype:  # values that are mixed more exactly than they are gathered
+        qk = _trade(jnp.stack([q, k], axis=2), split=1, join=0)
+        return qk[:, :, 0], qk[:, :, 1], _trade(v, split=1, join=0), bias
+    qkv = _trade(jnp.stack([q, k, v], axis=2), split=1, join=0)
     return qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], bias
 
 

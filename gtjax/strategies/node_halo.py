@@ -79,6 +79,7 @@ class NodeHalo(KeysFetchedOnce):
         *,
         kernel: str | Backend = "auto",
         order_n: np.ndarray | None = None,
+        propagates: bool = False,
     ) -> Layout:
         """Edges by whether they cross parts, and the rounds of the exchange."""
         numbering = number_nodes(partition, order_n, mesh.feature)

@@ -84,6 +84,7 @@ class NodeRing(RoundByRound):
         *,
         kernel: str | Backend = "auto",
         order_n: np.ndarray | None = None,
+        propagates: bool = False,
     ) -> Layout:
         """Edges by the stage in which their sender arrives."""
         numbering = number_nodes(partition, order_n, mesh.feature)

@@ -14,7 +14,6 @@ from gtjax.strategies.base import (
     Layout,
     MeshShape,
     ModelShape,
-    RoundByRound,
     attention_flops,
 )
 from gtjax.strategies.numbering import number_nodes, padded
@@ -25,12 +24,13 @@ from pallas_kernels.segment_attention import (
     Edges,
     build_stacked_edges,
     choose_backend,
+    propagate,
     segment_attention,
 )
 
 
 @dataclass(frozen=True)
-class Single(RoundByRound):
+class Single:
     """Attention over all edges of a device's nodes, whose senders are all on the device."""
 
     name: str = "single"
@@ -50,17 +50,19 @@ class Single(RoundByRound):
         *,
         kernel: str | Backend = "auto",
         order_n: np.ndarray | None = None,
+        propagates: bool = False,
     ) -> Layout:
         """All edges, sorted by receiver."""
         numbering = number_nodes(partition, order_n, mesh.feature)
         (edges,) = edges_by_part(graph, numbering)
         lists = [edges.from_senders(edges.senders_e)]
         edge_pe = edge_numbers(lists, mesh.feature)
+        backend = choose_backend(kernel)
         arrays = build_stacked_edges(
             lists,
             num_senders=numbering.rows,
             num_receivers=numbering.rows,
-            layouts=choose_backend(kernel).layouts,
+            layouts={*backend.layouts, *(backend.propagation.layouts if propagates else ())},
             num_edges=edge_pe.shape[1],
         )
         return Layout(numbering, arrays, edge_pe)
@@ -80,6 +82,23 @@ class Single(RoundByRound):
         return segment_attention(
             q_nhd, k_nhd, v_nhd, arrays, bias_eh, dropout=dropout, kernel=kernel
         )
+
+    def propagate(
+        self,
+        arrays: Edges,
+        q_nhd: jax.Array,
+        k_nhd: jax.Array,
+        v_nhd: jax.Array,
+        bias_eh: jax.Array | None,
+        *,
+        rounds: int,
+        restart: float,
+        dropout: Dropout | None = None,
+        kernel: str | Backend = "auto",
+    ) -> jax.Array:
+        """Rounds of propagation with weights that are computed once."""
+        options = {"rounds": rounds, "restart": restart, "dropout": dropout, "kernel": kernel}
+        return propagate(q_nhd, k_nhd, v_nhd, arrays, bias_eh, **options)
 
     def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
         """Arithmetic alone."""

@@ -62,7 +62,12 @@ def lay_out(
     )
     order_n = node_order(edges, config.prepare, config.model)
     layout = spread.strategy.layout(
-        edges, partition, spread.shape, kernel=config.kernel, order_n=order_n
+        edges,
+        partition,
+        spread.shape,
+        kernel=config.kernel,
+        order_n=order_n,
+        propagates=config.model.architecture == "decoupled",
     )
     return LaidOut(edges, partition, layout)
 

@@ -249,6 +249,33 @@ def test_a_decoupled_model_with_even_weights_is_symmetric_propagation():
     np.testing.assert_allclose(got, want, atol=1e-5)
 
 
+class AttentionEveryRound(single.Attention):
+    """Propagation as attention called once a round."""
+
+    def propagate(self, q_nhd, k_nhd, v_nhd, bias_eh, *, rounds, restart, dropout=None):
+        values = v_nhd
+        for _ in range(rounds):
+            mixed = self(q_nhd, k_nhd, values.astype(k_nhd.dtype), bias_eh, dropout=dropout)
+            values = (1 - restart) * mixed + restart * v_nhd
+        return values
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("mixed", 2**-6)])
+def test_rounds_of_a_decoupled_model_are_attention_called_once_a_round(dtype, tolerance):
+    # Mixed: each of the four rounds rounds to 8 bits, and attention does before the restart too.
+    graph = make_graph(edge_features=2)
+    model = make_model(2, architecture="decoupled", layers=4, attention_dropout=0.3, dtype=dtype)
+    layout = single.layout(graph)
+    degree_n = jnp.asarray(graph.by_receiver.degrees_n, jnp.float32)
+    inputs = Inputs(jnp.asarray(graph.x_nf), edge_x_ef=layout.edge_x_ef, degree_n=degree_n)
+    for key in (None, jax.random.key(3)):
+        got, want = (
+            model(inputs, attention(layout), key=key).logits_nc
+            for attention in (single.Attention, AttentionEveryRound)
+        )
+        np.testing.assert_allclose(got, want, atol=tolerance)
+
+
 @pytest.mark.parametrize("architecture", ["transformer", "decoupled"])
 def test_a_model_made_for_edge_features_does_not_run_without(architecture):
     with pytest.raises(ValueError, match="made for edge features"):

@@ -23,7 +23,7 @@ def on_one_device(graph: Graph):
     """Edge features in the order of the edges of `attend`, and `attend`."""
     spread = Spread(STRATEGIES["single"], MeshShape(), make_mesh(MeshShape()))
     whole = Partition(np.zeros(graph.num_nodes, np.int32), 1)
-    layout = spread.strategy.layout(graph, whole, spread.shape)
+    layout = spread.strategy.layout(graph, whole, spread.shape, propagates=True)
     edge_x_ef = None if graph.edge_x_ef is None else jnp.asarray(graph.edge_x_ef[layout.edge_pe[0]])
     return edge_x_ef, Attention(spread, jax.tree.map(jnp.asarray, layout.arrays))
 
