@@ -227,7 +227,8 @@ def model_shape(model: ModelConfig, graph: Graph) -> ModelShape:
         heads=model.heads,
         edge_bias=graph.num_edge_features > 0,
         bytes_per_value=jnp.dtype(model.attention_dtype).itemsize,
-        propagates=model.architecture == "decoupled",
+        # With dropout every round draws anew, and is attention of its own.
+        propagates=model.architecture == "decoupled" and not model.attention_dropout,
     )
 
 

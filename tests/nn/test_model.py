@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gtjax.graph import Graph
 from gtjax.nn import ARCHITECTURES, GraphTransformer, Inputs, ModelConfig, hide_labels, show_labels
 from gtjax.nn.noise import Noise
+from gtjax.sharding.attention import Attention
 from tests.kernels.oracle import dense_attention
 from tests.strategies.on_devices import on_one_device
 
@@ -249,7 +250,7 @@ def test_a_decoupled_model_with_even_weights_is_symmetric_propagation():
     np.testing.assert_allclose(got, want, atol=1e-5)
 
 
-class AttentionEveryRound(single.Attention):
+class AttentionEveryRound(Attention):
     """Propagation as attention called once a round."""
 
     def propagate(self, q_nhd, k_nhd, v_nhd, bias_eh, *, rounds, restart, dropout=None):
@@ -265,14 +266,12 @@ def test_rounds_of_a_decoupled_model_are_attention_called_once_a_round(dtype, to
     # Mixed: each of the four rounds rounds to 8 bits, and attention does before the restart too.
     graph = make_graph(edge_features=2)
     model = make_model(2, architecture="decoupled", layers=4, attention_dropout=0.3, dtype=dtype)
-    layout = single.layout(graph)
+    edge_x_ef, attend = on_one_device(graph)
+    every_round = AttentionEveryRound(attend.spread, attend.arrays)
     degree_n = jnp.asarray(graph.by_receiver.degrees_n, jnp.float32)
-    inputs = Inputs(jnp.asarray(graph.x_nf), edge_x_ef=layout.edge_x_ef, degree_n=degree_n)
+    inputs = Inputs(jnp.asarray(graph.x_nf), edge_x_ef=edge_x_ef, degree_n=degree_n)
     for key in (None, jax.random.key(3)):
-        got, want = (
-            model(inputs, attention(layout), key=key).logits_nc
-            for attention in (single.Attention, AttentionEveryRound)
-        )
+        got, want = (model(inputs, way, key=key).logits_nc for way in (attend, every_round))
         np.testing.assert_allclose(got, want, atol=tolerance)
 
 
