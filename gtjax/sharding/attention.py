@@ -61,12 +61,13 @@ class Attention:
         tables: tuple[jax.Array | None, ...],
         dropout: tuple[float, jax.Array] | None,
     ) -> jax.Array:
+        backend = self.spread.backend(self.kernel)
         rate = 0.0 if dropout is None else dropout[0]
         seed = jnp.uint32(0) if dropout is None else jnp.asarray(dropout[1], jnp.uint32)
 
         def on_device(arrays: Any, tables: tuple[jax.Array | None, ...], seed: jax.Array):
             own = jax.tree.map(lambda x: x.reshape(x.shape[1:]), arrays)  # of the one part
-            return method(own, *tables, dropout=Dropout(rate, seed), kernel=self.kernel)
+            return method(own, *tables, dropout=Dropout(rate, seed), kernel=backend)
 
         everywhere = jax.shard_map(
             on_device,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
@@ -15,6 +16,7 @@ from gtjax.graph import UserError
 from gtjax.sharding.config import ParallelConfig
 from gtjax.strategies import FEATURE, NODE, STRATEGIES, MeshShape, NodeByFeature, Strategy
 from gtjax.strategies.base import ModelShape
+from pallas_kernels.segment_attention import Backend, choose_backend
 
 
 @dataclass(frozen=True)
@@ -30,18 +32,34 @@ class Spread:
         """Whether there is one device."""
         return self.shape.devices == 1
 
+    @property
+    def platform(self) -> str:
+        """Of the mesh's devices, which need not be there: "cpu", "gpu" or "tpu"."""
+        platform = self.mesh.devices.flat[0].platform
+        return "gpu" if platform in ("cuda", "rocm") else platform
 
-def spread(config: ParallelConfig, model: ModelShape) -> Spread:
-    """The strategy and mesh that a config asks for; refuses what cannot run."""
+    def backend(self, kernel: str | Backend) -> Backend:
+        """The attention back end of that name for these devices; "auto" is the best for them."""
+        return choose_backend(kernel, self.platform)
+
+
+def spread(
+    config: ParallelConfig, model: ModelShape, devices: Sequence[jax.Device] | None = None
+) -> Spread:
+    """The strategy and mesh that a config asks for; refuses what cannot run.
+
+    `devices` are by default those that jax finds. They may also be described only
+    (`jax.experimental.topologies`), to compile for devices that are not there.
+    """
     shape = None if config.mesh is None else parse_mesh(config.mesh)
     wanted = config.devices if shape is None else shape.devices
     if config.devices is not None and wanted != config.devices:
         raise UserError(f"--mesh {config.mesh} has {wanted} devices; --devices is {config.devices}")
-    count = available_devices(wanted)
+    count = available_devices(wanted) if devices is None else _given_devices(wanted, len(devices))
     strategy = chosen_strategy(config, count)
     shape = shape or default_shape(strategy, count, model.heads)
     strategy.check(model, shape)
-    return Spread(strategy, shape, make_mesh(shape))
+    return Spread(strategy, shape, make_mesh(shape, devices))
 
 
 def chosen_strategy(config: ParallelConfig, devices: int) -> Strategy:
@@ -97,10 +115,17 @@ def available_devices(wanted: int | None) -> int:
     raise UserError(f"{wanted} devices are asked for, and there are {there}: {advice}")
 
 
-def make_mesh(shape: MeshShape) -> Mesh:
+def _given_devices(wanted: int | None, there: int) -> int:
+    if wanted is not None and wanted > there:
+        raise UserError(f"{wanted} devices are asked for, and {there} are given: use fewer")
+    return wanted or there
+
+
+def make_mesh(shape: MeshShape, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """The first devices as a mesh with the axes "node" and "feature"."""
-    if shape.devices == jax.device_count():
-        sizes = (shape.node, shape.feature)
-        return jax.make_mesh(sizes, (NODE, FEATURE), axis_types=(AxisType.Auto, AxisType.Auto))
-    devices = np.array(jax.devices()[: shape.devices]).reshape(shape.node, shape.feature)
-    return Mesh(devices, (NODE, FEATURE), axis_types=(AxisType.Auto, AxisType.Auto))
+    devices = jax.devices() if devices is None else devices
+    sizes, types = (shape.node, shape.feature), (AxisType.Auto, AxisType.Auto)
+    if shape.devices == len(devices):  # in the order that suits the links between them
+        return jax.make_mesh(sizes, (NODE, FEATURE), axis_types=types, devices=devices)
+    first = np.array(devices[: shape.devices]).reshape(sizes)
+    return Mesh(first, (NODE, FEATURE), axis_types=types)

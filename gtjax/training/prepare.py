@@ -12,6 +12,7 @@ from gtjax.graph import SPLITS, Graph, locality_order, log_gap
 from gtjax.graph.positional import encode
 from gtjax.nn import Inputs, ModelConfig
 from gtjax.partition import Partition, partition_graph
+from gtjax.sharding.abstract import abstract_parts, abstract_rows
 from gtjax.sharding.mesh import Spread
 from gtjax.sharding.place import place_parts, place_rows
 from gtjax.strategies import PADDING, Layout
@@ -65,7 +66,7 @@ def lay_out(
         edges,
         partition,
         spread.shape,
-        kernel=config.kernel,
+        kernel=spread.backend(config.kernel),
         order_n=order_n,
         propagates=config.model.architecture == "decoupled",
     )
@@ -92,10 +93,46 @@ def place_batch(
     positional_np: np.ndarray | None = None,
 ) -> Batch:
     """Put a graph that is laid out on the devices, shard by shard."""
+    return _batch(graph, edges, layout, prepare, spread, positional_np, PLACED)
+
+
+def abstract_batch(
+    graph: Graph,
+    edges: Graph,
+    layout: Layout,
+    prepare: PrepareConfig,
+    spread: Spread,
+    positional_np: np.ndarray | None = None,
+) -> Batch:
+    """The shapes of what `place_batch` gives, to compile for devices that need not be there.
+
+    Of the tables of the graph only shapes and types matter.
+    """
+    return _batch(graph, edges, layout, prepare, spread, positional_np, ABSTRACT)
+
+
+class _Placing(NamedTuple):
+    rows: Callable[..., Any]
+    parts: Callable[..., Any]
+
+
+PLACED = _Placing(place_rows, place_parts)
+ABSTRACT = _Placing(abstract_rows, abstract_parts)
+
+
+def _batch(
+    graph: Graph,
+    edges: Graph,
+    layout: Layout,
+    prepare: PrepareConfig,
+    spread: Spread,
+    positional_np: np.ndarray | None,
+    placing: _Placing,
+) -> Batch:
     node_pr, count = layout.numbering.node_pr, graph.num_nodes
 
-    def nodes(source: np.ndarray, fill: Any = 0, **options: Any) -> jax.Array:
-        return place_rows(spread.mesh, node_pr, source, fill, **options)
+    def nodes(source: np.ndarray, fill: Any = 0, **options: Any) -> Any:
+        return placing.rows(spread.mesh, node_pr, source, fill, **options)
 
     inputs = Inputs(
         x_nf=nodes(graph.x_nf, change=scaling(graph.x_nf, prepare.features)),
@@ -103,7 +140,7 @@ def place_batch(
         edge_x_ef=(
             None
             if edges.edge_x_ef is None
-            else place_rows(spread.mesh, layout.edge_pe, edges.edge_x_ef)
+            else placing.rows(spread.mesh, layout.edge_pe, edges.edge_x_ef)
         ),
         valid_n=(nodes(np.ones(count, bool), False) if (node_pr == PADDING).any() else None),
         degree_n=nodes(edges.by_receiver.degrees_n.astype(np.float32)),
@@ -111,7 +148,7 @@ def place_batch(
     )
     nobody_n = np.zeros(count, bool)
     split_n = {name: nodes(graph.split_n.get(name, nobody_n), False) for name in SPLITS}
-    arrays = place_parts(spread.mesh, layout.arrays)
+    arrays = placing.parts(spread.mesh, layout.arrays)
     return Batch(inputs, arrays, nodes(graph.labels_n, -1), split_n)
 
 

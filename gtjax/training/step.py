@@ -7,6 +7,7 @@ is computed does not depend on how the steps are grouped.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -26,6 +27,7 @@ from gtjax.nn import (
     show_labels,
     uniform_bits,
 )
+from gtjax.sharding.abstract import abstract_everywhere
 from gtjax.sharding.attention import EVERYWHERE, Attention
 from gtjax.sharding.mesh import spread
 from gtjax.sharding.place import place_everywhere
@@ -48,12 +50,21 @@ class State(NamedTuple):
 
 
 class Program:
-    """The model, task and optimiser of a run, as functions to compile."""
+    """The model, task and optimiser of a run, as functions to compile.
 
-    def __init__(self, config: TrainConfig, graph: Graph, task: Task):
+    `devices` are by default those that jax finds; see `spread`.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        graph: Graph,
+        task: Task,
+        devices: Sequence[jax.Device] | None = None,
+    ):
         self.config, self.task = config, task
-        self.shape = model_shape(config.model, graph)
-        self.spread = spread(config.parallel, self.shape)
+        self.model_shape = model_shape(config.model, graph)
+        self.spread = spread(config.parallel, self.model_shape, devices)
         self._sizes = (graph.num_features, task.num_classes, graph.num_edge_features)
         self._graphdef, self._initial = self._make_model()
         self._optimiser = make_optimiser(config.optim, config.steps)
@@ -67,11 +78,17 @@ class Program:
 
     def initial_state(self) -> State:
         """Parameters drawn from the seed, and an optimiser that has seen nothing."""
+        return place_everywhere(self.spread.mesh, self._first_state())
+
+    def abstract_state(self) -> State:
+        """The shapes of a state, to compile for devices that need not be there."""
+        return abstract_everywhere(self.spread.mesh, jax.eval_shape(self._first_state))
+
+    def _first_state(self) -> State:
         params = self._initial
         average = jax.tree.map(jnp.copy, params) if self.config.optim.average else None
         start = jnp.zeros((), jnp.int32)
-        state = State(params, average, self._optimiser.init(params), start, jnp.array(True))
-        return place_everywhere(self.spread.mesh, state)
+        return State(params, average, self._optimiser.init(params), start, jnp.array(True))
 
     def model(self, params: Params) -> Any:
         """The model with these parameters."""
@@ -98,7 +115,8 @@ class Program:
         """`advance` as a program for the devices of the mesh, which overwrites its state."""
         replicated = NamedSharding(self.spread.mesh, EVERYWHERE)
         step = jax.jit(self.advance, static_argnums=3, donate_argnums=0, out_shardings=replicated)
-        return step.lower(state, batch, np.int32(1), most).compile()
+        with jax.set_mesh(self.spread.mesh):  # for kernels that ask what chip they are made for
+            return step.lower(state, batch, np.int32(1), most).compile()
 
     def advance(
         self, state: State, batch: Batch, count: jax.Array, most: int

@@ -46,7 +46,7 @@ def step_cost(graph: Graph, config: TrainConfig) -> StepCost:
     seconds = time.perf_counter() - start
     devices, cut = spread.shape.devices, partition.cut(edges)
     parameters = sum(x.nbytes for x in jax.tree.leaves(state.params))
-    demand = spread.strategy.demand(cut, program.shape, spread.shape)
+    demand = spread.strategy.demand(cut, program.model_shape, spread.shape)
     return StepCost(
         strategy=spread.strategy.name,
         mesh=asdict(spread.shape),
