@@ -16,7 +16,7 @@ import numpy as np
 
 from gtjax.graph import Graph
 from gtjax.partition import CutStats, Partition
-from gtjax.strategies.numbering import Numbering, padded
+from gtjax.strategies.numbering import Numbering, rows_of_parts
 from pallas_kernels.segment_attention import Backend, Dropout
 
 NODE, FEATURE = "node", "feature"
@@ -239,4 +239,4 @@ def attention_flops(edges: float, hidden: int) -> float:
 
 def part_rows(cut: CutStats, mesh: MeshShape) -> int:
     """Rows of every part: those of the largest, padded as `Strategy.layout` does."""
-    return padded(max(1, int(cut.nodes_p.max())), mesh.feature)
+    return rows_of_parts(int(cut.nodes_p.max()), cut.num_parts, mesh.feature)

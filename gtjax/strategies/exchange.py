@@ -8,6 +8,7 @@ the longest of all. A round is a `ppermute`, and only pairs that have something 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -100,7 +101,7 @@ def _length_that_pays(lengths: np.ndarray) -> int:
 def plan_exchange(parts: list[PartEdges], numbering: Numbering) -> Exchange:
     """Find every part's halo, and the rounds that bring it."""
     count = numbering.parts
-    needed = [_remote_senders(part.senders_e, p, numbering) for p, part in enumerate(parts)]
+    needed = halos(parts, numbering)
     bounds = np.arange(count + 1) * numbering.rows
     first_pq = np.array([np.searchsorted(positions, bounds) for positions in needed])
     next_pq, end_pq = first_pq[:, :-1].copy(), first_pq[:, 1:]
@@ -119,6 +120,11 @@ def plan_exchange(parts: list[PartEdges], numbering: Numbering) -> Exchange:
         for target, positions in arrived.items():
             arrivals[target].append(positions)
     return Exchange(tuple(rounds), arrivals)
+
+
+def halos(parts: list[PartEdges], numbering: Numbering) -> list[np.ndarray]:
+    """Positions, ascending, of the rows that each part needs of others."""
+    return [_remote_senders(part.senders_e, p, numbering) for p, part in enumerate(parts)]
 
 
 def _remote_senders(senders_e: np.ndarray, part: int, numbering: Numbering) -> np.ndarray:
@@ -166,8 +172,7 @@ def fetch(each: Round, *tables: jax.Array) -> tuple[jax.Array, ...]:
     chosen = [
         x.at[each.rows_s].get(mode="fill", fill_value=0, indices_are_sorted=True) for x in tables
     ]
-    received = jax.lax.ppermute(jnp.stack(chosen), NODE, each.messages.pairs)
-    return tuple(received[i] for i in range(len(tables)))
+    return apart(jax.lax.ppermute(side_by_side(chosen), NODE, each.messages.pairs), tables)
 
 
 def bring_all_back(
@@ -178,12 +183,28 @@ def bring_all_back(
     for each in rounds:
         end = start + each.messages.rows
         homewards = [(target, source) for source, target in each.messages.pairs]
-        received = jax.lax.ppermute(jnp.stack([x[start:end] for x in grads]), NODE, homewards)
+        leaving = side_by_side([x[start:end] for x in grads])
+        received = apart(jax.lax.ppermute(leaving, NODE, homewards), grads)
         for i, total in enumerate(totals):
             back = received[i].astype(total.dtype)
             totals[i] = total.at[each.rows_s].add(back, mode="drop", indices_are_sorted=True)
         start = end
     return totals
+
+
+def side_by_side(tables: Sequence[jax.Array]) -> jax.Array:
+    """One wide row a node: all heads of all tables.
+
+    A TPU pads the last axis to 128: kept by head, a width of 16 would take eight times the memory.
+    """
+    return jnp.concatenate([x.reshape(x.shape[0], -1) for x in tables], axis=1)
+
+
+def apart(rows_nf: jax.Array, tables: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    """Wide rows as tables that are shaped like these."""
+    ends = np.cumsum([math.prod(x.shape[1:]) for x in tables])
+    parts = jnp.split(rows_nf, ends[:-1], axis=1)
+    return tuple(y.reshape(-1, *x.shape[1:]) for x, y in zip(tables, parts, strict=True))
 
 
 def travelling(

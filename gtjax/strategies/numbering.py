@@ -7,6 +7,7 @@ that keeps neighbours close together stays one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +17,10 @@ from gtjax.graph.csr import stable_order
 from gtjax.partition import Partition
 
 PADDING = -1
+# The registers of a TPU are 128 wide. Where the rows of a part do not fill them, its compiler makes
+# an all-reduce of every reduce-scatter: twice the bytes, and all parts' rows on each device.
+REGISTER_ROWS = 128
+ROWS_TO_FILL = 8 * REGISTER_ROWS  # of fewer, padding would be more than an eighth
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +58,17 @@ def number_nodes(
     owner_n = partition.owner_n[order_n]
     in_parts = order_n[stable_order(owner_n, partition.num_parts)]
     sizes_p = np.bincount(owner_n, minlength=partition.num_parts)
-    rows = padded(max(1, sizes_p.max()), multiple)
+    rows = rows_of_parts(sizes_p.max(), partition.num_parts, multiple)
     node_pr = np.full((partition.num_parts, rows), PADDING, np.int64)
     node_pr[np.arange(rows) < sizes_p[:, None]] = in_parts
     return Numbering(node_pr, len(owner_n))
+
+
+def rows_of_parts(largest: int, parts: int, multiple: int = 1) -> int:
+    """Rows of every part, padding included, where the largest has so many nodes."""
+    if parts > 1 and largest >= ROWS_TO_FILL:
+        multiple = math.lcm(multiple, REGISTER_ROWS)
+    return padded(max(1, largest), multiple)
 
 
 def padded(count: int, multiple: int) -> int:
