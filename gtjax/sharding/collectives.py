@@ -13,6 +13,7 @@ from dataclasses import dataclass
 SIZES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2}
 SIZES |= {"f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8, "u64": 8}
 KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
+KINDS += ("ragged-all-to-all",)
 
 _CALL = re.compile(rf"= (?P<type>\(.*?\)|\S+) (?P<kind>{'|'.join(KINDS)})(?:-start)?\(")
 _SHAPE = re.compile(r"\b([a-z]+\d+|pred)\[([\d,]*)\]")
@@ -72,6 +73,7 @@ def _collective(line: str, match: re.Match[str]) -> Collective:
         "all-to-all": total * (size - 1) / size,
         "reduce-scatter": total * (size - 1),
         "all-reduce": 2 * total * (size - 1) / size,
+        "ragged-all-to-all": total,  # the most that it may be: sizes are data
     }[kind]
     return Collective(kind, size, {-1: share})
 

@@ -26,6 +26,8 @@ class ParallelConfig:
     """Devices along the axes of the mesh, such as "node=4,feature=2"; by default the strategy's."""
     inner: Literal["node_all_gather", "node_halo", "node_ring"] = "node_halo"
     """With node_by_feature: the strategy along the node axis."""
+    exchange: Literal["rounds", "ragged"] = "rounds"
+    """How halos travel: in rounds of messages, or on a TPU or GPU at once and without padding."""
     partitioner: str = "auto"
     """How nodes are shared out: "auto", "metis", "streaming", "contiguous" or "random"."""
 

@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,6 +17,7 @@ from gtjax.graph import UserError
 from gtjax.sharding.config import ParallelConfig
 from gtjax.strategies import FEATURE, NODE, STRATEGIES, MeshShape, NodeByFeature, Strategy
 from gtjax.strategies.base import ModelShape
+from gtjax.strategies.node_halo import NodeHalo
 from pallas_kernels.segment_attention import Backend, choose_backend
 
 
@@ -44,7 +46,7 @@ class Spread:
 
 
 def spread(
-    config: ParallelConfig, model: ModelShape, devices: Sequence[jax.Device] | None = None
+    config: ParallelConfig, model: ModelShape, devices: Sequence[Any] | None = None
 ) -> Spread:
     """The strategy and mesh that a config asks for; refuses what cannot run.
 
@@ -59,7 +61,10 @@ def spread(
     strategy = chosen_strategy(config, count)
     shape = shape or default_shape(strategy, count, model.heads)
     strategy.check(model, shape)
-    return Spread(strategy, shape, make_mesh(shape, devices))
+    result = Spread(strategy, shape, make_mesh(shape, devices))
+    if config.exchange == "ragged" and result.platform == "cpu":
+        raise UserError("--exchange ragged runs on TPUs and GPUs; this is a CPU. Use rounds.")
+    return result
 
 
 def chosen_strategy(config: ParallelConfig, devices: int) -> Strategy:
@@ -69,8 +74,15 @@ def chosen_strategy(config: ParallelConfig, devices: int) -> Strategy:
         name = "single" if devices == 1 else "node_halo"
     strategy = STRATEGIES[name]
     if isinstance(strategy, NodeByFeature) and NODE in strategy.mesh_axes:
-        return dataclasses.replace(strategy, inner=STRATEGIES[config.inner])
-    return strategy
+        inner = _exchanging(STRATEGIES[config.inner], config)
+        return dataclasses.replace(strategy, inner=inner)
+    return _exchanging(strategy, config)
+
+
+def _exchanging(strategy: Strategy, config: ParallelConfig) -> Strategy:
+    if not isinstance(strategy, NodeHalo):
+        return strategy
+    return dataclasses.replace(strategy, exchange=config.exchange)
 
 
 def default_shape(strategy: Strategy, devices: int, heads: int) -> MeshShape:
@@ -121,7 +133,7 @@ def _given_devices(wanted: int | None, there: int) -> int:
     return wanted or there
 
 
-def make_mesh(shape: MeshShape, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def make_mesh(shape: MeshShape, devices: Sequence[Any] | None = None) -> Mesh:
     """The first devices as a mesh with the axes "node" and "feature"."""
     devices = jax.devices() if devices is None else devices
     sizes, types = (shape.node, shape.feature), (AxisType.Auto, AxisType.Auto)

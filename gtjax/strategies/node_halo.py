@@ -1,15 +1,16 @@
 """Nodes spread over devices; each fetches exactly the rows of others that its edges start from.
 
 Moves `2 halo d` values forward and as many backward, in rounds padded to their own longest message
-(see `exchange`). Attention over edges within the part needs nothing from others, so it runs while
-the halo travels, and the two partial softmaxes are merged. Choose it for graphs that cut well. The
-halo's keys and values stay for the backward pass; where that is too much, see `node_ring`.
+(see `exchange`) or, on a TPU or GPU, in one of exact sizes (see `ragged`). Attention over edges
+within the part needs nothing from others, so it runs while the rounds travel, and the two partial
+softmaxes are merged. Choose it for graphs that cut well. The halo's keys and values stay for the
+backward pass; where that is too much, see `node_ring`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +29,11 @@ from gtjax.strategies.base import (
     tables_fetched,
 )
 from gtjax.strategies.exchange import (
+    Messages,
     Round,
     fetch_all,
     from_arrivals,
+    halos,
     plan_exchange,
     plan_rounds,
     travelling,
@@ -38,6 +41,7 @@ from gtjax.strategies.exchange import (
 from gtjax.strategies.fitting import only_axes
 from gtjax.strategies.numbering import number_nodes, padded
 from gtjax.strategies.part_edges import edge_numbers, edges_by_part
+from gtjax.strategies.ragged import Ragged, fetch_ragged, plan_ragged, travelling_at_once
 from pallas_kernels.segment_attention import (
     Backend,
     Dropout,
@@ -52,11 +56,11 @@ from pallas_kernels.segment_attention import (
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class HaloArrays:
-    """Edges within a part, edges from other parts, and the rounds that bring those parts' rows."""
+    """Edges within a part, edges from other parts, and the exchange that brings those' rows."""
 
     near: Edges
     far: Edges
-    rounds: tuple[Round, ...]
+    exchange: tuple[Round, ...] | Ragged
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class NodeHalo(KeysFetchedOnce):
     name: str = "node_halo"
     mesh_axes: tuple[str, ...] = (NODE,)
     exact: bool = True
+    # Rounds of messages run everywhere; see `ragged` for what needs a TPU or GPU.
+    exchange: Literal["rounds", "ragged"] = "rounds"
 
     def check(self, model: ModelShape, mesh: MeshShape) -> None:
         """Any number of devices along the node axis."""
@@ -81,16 +87,23 @@ class NodeHalo(KeysFetchedOnce):
         order_n: np.ndarray | None = None,
         propagates: bool = False,
     ) -> Layout:
-        """Edges by whether they cross parts, and the rounds of the exchange."""
+        """Edges by whether they cross parts, and the exchange."""
         numbering = number_nodes(partition, order_n, mesh.feature)
         parts = edges_by_part(graph, numbering)
-        exchange = plan_exchange(parts, numbering)
+        if self.exchange == "ragged":
+            needed = halos(parts, numbering)
+            exchange = plan_ragged(needed, numbering.rows)
+            arrivals_p = [[positions] for positions in needed]
+            messages = [Messages((), exchange.received.rows)]
+        else:
+            plan = plan_exchange(parts, numbering)
+            exchange, arrivals_p = plan.rounds, plan.arrivals
+            messages = [each.messages for each in plan.rounds]
         layouts = choose_backend(kernel).layouts
-        messages = [each.messages for each in exchange.rounds]
         near = [edges.within(part, numbering.rows) for part, edges in enumerate(parts)]
         far = [
             from_arrivals(edges, arrivals, messages)
-            for edges, arrivals in zip(parts, exchange.arrivals, strict=True)
+            for edges, arrivals in zip(parts, arrivals_p, strict=True)
         ]
         edge_pe = [edge_numbers(lists, mesh.feature) for lists in (near, far)]
         tables = (numbering.rows, max(1, sum(each.rows for each in messages)))
@@ -104,7 +117,7 @@ class NodeHalo(KeysFetchedOnce):
             )
             for lists, senders, numbers in zip((near, far), tables, edge_pe, strict=True)
         )
-        arrays = HaloArrays(near_edges, far_edges, exchange.rounds)
+        arrays = HaloArrays(near_edges, far_edges, exchange)
         return Layout(numbering, arrays, np.concatenate(edge_pe, axis=1))
 
     def attend(
@@ -127,9 +140,11 @@ class NodeHalo(KeysFetchedOnce):
 
     def fetch(self, arrays: HaloArrays, *tables: jax.Array) -> tuple[jax.Array, ...]:
         """The rows of the halo, of each table; of nothing if there is no halo."""
-        if not arrays.rounds:
+        if isinstance(arrays.exchange, Ragged):
+            return fetch_ragged(arrays.exchange, *tables)
+        if not arrays.exchange:
             return tuple(table[:0] for table in tables)
-        return fetch_all(arrays.rounds, *tables)
+        return fetch_all(arrays.exchange, *tables)
 
     def attend_fetched(
         self,
@@ -148,18 +163,23 @@ class NodeHalo(KeysFetchedOnce):
             EdgeSet(*each)
             for each in zip(keys, values, (arrays.near, arrays.far), biases, strict=True)
         ]
-        return segment_attention_over(q_nhd, sets if arrays.rounds else sets[:1], **options)
+        return segment_attention_over(q_nhd, sets if arrays.exchange else sets[:1], **options)
 
     def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
         """Keys and values of the halo, and their gradients back."""
-        rounds = plan_rounds(cut.halo_pq)
+        # Keys and values travel together, unless keys serve many rounds of values.
         row_bytes = 2 * model.hidden * model.bytes_per_value
-        transfers = travelling(rounds, cut.num_parts, row_bytes, 2 * model.layers)
-        if model.propagates:
-            times = 2 * tables_fetched(model)
-            transfers = travelling(rounds, cut.num_parts, row_bytes // 2, times)
+        tables = 2 if not model.propagates else 1
+        times = tables_fetched(model) // tables
+        if self.exchange == "ragged":
+            held = int(cut.halo_p.max())
+            transfers = travelling_at_once(cut.halo_pq, row_bytes * tables // 2, times)
+        else:
+            rounds = plan_rounds(cut.halo_pq)
+            held = sum(each.rows for each in rounds)
+            transfers = travelling(rounds, cut.num_parts, row_bytes * tables // 2, 2 * times)
         flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
-        return Demand(transfers, flops, float(sum(each.rows for each in rounds) * row_bytes))
+        return Demand(transfers, flops, float(held * row_bytes))
 
     def padded_edges(self, cut: CutStats, mesh: MeshShape) -> int:
         """Those within parts and those between them, each padded to the most."""

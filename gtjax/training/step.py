@@ -60,7 +60,7 @@ class Program:
         config: TrainConfig,
         graph: Graph,
         task: Task,
-        devices: Sequence[jax.Device] | None = None,
+        devices: Sequence[Any] | None = None,
     ):
         self.config, self.task = config, task
         self.model_shape = model_shape(config.model, graph)

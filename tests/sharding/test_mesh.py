@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from gtjax.graph import UserError
 from gtjax.sharding.config import ParallelConfig
-from gtjax.sharding.mesh import parse_mesh, spread
-from gtjax.strategies import STRATEGIES, MeshShape, ModelShape
+from gtjax.sharding.mesh import Spread, chosen_strategy, parse_mesh, spread
+from gtjax.strategies import STRATEGIES, MeshShape, ModelShape, NodeByFeature
+from gtjax.strategies.node_halo import NodeHalo
+from pallas_kernels.segment_attention import BACKENDS
 
 MODEL = ModelShape(layers=2, hidden=24, heads=6)
 
@@ -60,3 +65,28 @@ def test_every_name_that_users_may_write_is_a_strategy_and_the_other_way_round()
     for name in STRATEGIES:
         assert f'"{name}"' in names.replace("'", '"')
         assert STRATEGIES[name].name == name
+
+
+def test_halos_travel_as_asked():
+    assert chosen_strategy(ParallelConfig("node_halo"), 2) == NodeHalo(exchange="rounds")
+    ragged = ParallelConfig("node_halo", exchange="ragged")
+    assert chosen_strategy(ragged, 2) == NodeHalo(exchange="ragged")
+    both = chosen_strategy(ParallelConfig("node_by_feature", exchange="ragged"), 4)
+    assert isinstance(both, NodeByFeature)
+    assert both.inner == NodeHalo(exchange="ragged")
+
+
+def test_a_ragged_exchange_is_refused_on_a_cpu():
+    config = ParallelConfig("node_halo", devices=2, exchange="ragged")
+    with pytest.raises(UserError, match=r"runs on TPUs and GPUs; this is a CPU. Use rounds"):
+        spread(config, ModelShape(layers=1, hidden=8, heads=2))
+
+
+@pytest.mark.parametrize(("found", "platform"), [("tpu", "tpu"), ("cuda", "gpu"), ("rocm", "gpu")])
+def test_the_kernel_is_that_of_the_devices_and_not_of_this_machine(found, platform):
+    mesh = SimpleNamespace(devices=np.array([[SimpleNamespace(platform=found)]]))
+    there = Spread(STRATEGIES["single"], MeshShape(), mesh)  # pyright: ignore
+    assert there.platform == platform
+    assert there.backend("xla") is BACKENDS["xla"]
+    with pytest.raises(ValueError, match=r"runs on cpu"):
+        there.backend("cpu")
