@@ -10,7 +10,7 @@ from pallas_kernels.segment_attention.api import (
     segment_attention_over,
 )
 from pallas_kernels.segment_attention.propagation import propagate
-from pallas_kernels.segment_attention.stacking import EdgeList, build_stacked_edges
+from pallas_kernels.segment_attention.stacking import EdgeList, TooLargeError, build_stacked_edges
 from pallas_kernels.segment_attention.types import (
     Dropout,
     Edges,
@@ -30,6 +30,7 @@ __all__ = [
     "EdgeSet",
     "Edges",
     "Partial",
+    "TooLargeError",
     "backend_name",
     "build_edges",
     "build_stacked_edges",

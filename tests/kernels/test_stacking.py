@@ -15,6 +15,7 @@ from pallas_kernels.segment_attention import (
     BACKENDS,
     Dropout,
     EdgeList,
+    TooLargeError,
     build_edges,
     build_stacked_edges,
     keep_scale,
@@ -64,13 +65,18 @@ def of_part(kernel):
     return both
 
 
-def check_parts(graph, kernel, parts, spare, filler):
+def check_parts(graph, kernel, parts, spare, filler, like=None):
     """The parts one after the other, plus an empty one, equal the dense oracle on the whole."""
     senders, receivers, nodes = graph
     lists, rows = split(graph, parts)
     lists.append(EdgeList(*(np.zeros(0, np.int32),) * 3))
     num_edges = max(len(part.edge_ids_e) for part in lists) + spare
-    edges = build_stacked_edges(lists, num_senders=nodes, num_receivers=rows, num_edges=num_edges)
+    sizes = {"num_senders": nodes, "num_receivers": rows}
+    if like is not None:
+        like = build_stacked_edges([*like, *like], num_edges=num_edges, room=1.5, **sizes)
+    edges = build_stacked_edges(lists, num_edges=num_edges, like=like, **sizes)
+    if like is not None:
+        assert shapes(edges) == shapes(like)
     q, k, v, dout = qkv(nodes, HEADS)
     bias = np.random.default_rng(1).standard_normal((len(senders), HEADS)).astype(np.float32)
     q_prhd, dout_prhd = (by_part(a, rows, parts + 1) for a in (q, dout))
@@ -92,6 +98,62 @@ def check_parts(graph, kernel, parts, spare, filler):
     np.testing.assert_array_equal(out[-1], 0.0)
     got = (np.concatenate(out)[:nodes], np.concatenate(dq)[:nodes], dk, dv, dbias)
     assert_agrees(got, (want, *want_grads))
+
+
+def shapes(tree):
+    """With the types, and the structure that they are in: all that a compiled program asks."""
+    return jax.tree.map(lambda x: (x.shape, x.dtype.name), tree)
+
+
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
+def test_in_the_shapes_of_other_edges_the_slices_equal_the_dense_oracle(kernel):
+    """The others are one part with every row of the graph, and room."""
+    graph = senders, receivers, nodes = GRAPHS["prime"]
+    rows = -(-nodes // 3)
+    ids = np.arange(len(senders))
+    order = np.argsort(receivers % rows, kind="stable")
+    whole = EdgeList(senders[order], receivers[order] % rows, ids)
+    check_parts(graph, kernel, 3, len(ids), filler=np.nan, like=[whole, whole])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_edges_get_the_shapes_of_others_or_are_refused(data):
+    """And are refused only if they need more of something: what was built with room fits itself."""
+    degree = st.sampled_from([0, 1, 3, 5, 9, 70, 300, 1200])
+
+    def edge_lists():
+        lists = []
+        for _ in range(2):
+            degrees = data.draw(st.lists(degree, min_size=7, max_size=7))
+            rows = np.repeat(np.arange(7), degrees).astype(np.int32)
+            lists.append(EdgeList((rows * 3 + 1) % 7, rows, np.arange(len(rows))))
+        return lists
+
+    sizes = {"num_senders": 7, "num_receivers": 7}
+    first, second = edge_lists(), edge_lists()
+    room = data.draw(st.sampled_from([1.0, 1.3]))
+    like = build_stacked_edges(first, num_edges=9000, room=room, **sizes)
+    assert shapes(build_stacked_edges(first, like=like, **sizes)) == shapes(like)
+    try:
+        other = build_stacked_edges(second, like=like, **sizes)
+    except TooLargeError:
+        need = build_stacked_edges(second, num_edges=9000, **sizes)
+        assert any_larger(need, like)
+        return
+    assert shapes(other) == shapes(like)
+    for p, part in enumerate(second):
+        want = sorted(zip(part.receivers_e, part.senders_e, strict=True))
+        tilings = jax.tree.map(lambda x, p=p: x[p], other.tilings)
+        assert sorted(edges_in_tiles(tilings.by_receiver)) == want
+        assert sorted(edges_in_tiles(tilings.by_sender)) == sorted((s, r) for r, s in want)
+
+
+def any_larger(need, there):
+    """Whether some part of the layout is larger, or of another kind, in one than in the other."""
+    if jax.tree.structure(need) != jax.tree.structure(there):
+        return True
+    return any(a.size > b.size for a, b in zip(*map(jax.tree.leaves, (need, there)), strict=True))
 
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
