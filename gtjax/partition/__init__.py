@@ -11,6 +11,7 @@
 from gtjax.partition.cut import CutStats, cut_stats
 from gtjax.partition.partition import Partition
 from gtjax.partition.partitioners import PARTITIONERS, partition_graph
+from gtjax.partition.regroup import Regrouping
 from gtjax.partition.store import StoredPartition, open_partition, read_owners, save_partition
 from gtjax.partition.streaming import stream_partition
 
@@ -18,6 +19,7 @@ __all__ = [
     "PARTITIONERS",
     "CutStats",
     "Partition",
+    "Regrouping",
     "StoredPartition",
     "cut_stats",
     "open_partition",
