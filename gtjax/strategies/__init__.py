@@ -11,6 +11,7 @@ from gtjax.strategies.base import (
     Transfer,
 )
 from gtjax.strategies.feature_all_to_all import FEATURE_ALL_TO_ALL
+from gtjax.strategies.isolated import Isolated, TooLargeError
 from gtjax.strategies.node_all_gather import NodeAllGather
 from gtjax.strategies.node_by_feature import NodeByFeature
 from gtjax.strategies.node_halo import NodeHalo
@@ -27,6 +28,7 @@ STRATEGIES: dict[str, Strategy] = {
         NodeRing(),
         FEATURE_ALL_TO_ALL,
         NodeByFeature(),
+        Isolated(),
     )
 }
 
@@ -36,11 +38,13 @@ __all__ = [
     "PADDING",
     "STRATEGIES",
     "Demand",
+    "Isolated",
     "Layout",
     "MeshShape",
     "ModelShape",
     "NodeByFeature",
     "Numbering",
     "Strategy",
+    "TooLargeError",
     "Transfer",
 ]

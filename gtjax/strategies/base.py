@@ -48,6 +48,7 @@ class ModelShape:
     edge_bias: bool = False
     bytes_per_value: int = 4  # of queries, keys and values
     propagates: bool = False  # the decoupled model: coefficients once, then rounds
+    couples_nodes: str | None = None  # a setting by which nodes depend on all others, edges or not
 
 
 @dataclass(frozen=True)

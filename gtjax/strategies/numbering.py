@@ -51,14 +51,21 @@ class Numbering:
 
 
 def number_nodes(
-    partition: Partition, order_n: np.ndarray | None = None, multiple: int = 1
+    partition: Partition,
+    order_n: np.ndarray | None = None,
+    multiple: int = 1,
+    *,
+    at_least: int = 1,
 ) -> Numbering:
-    """Number the nodes part by part, in the order given, rows padded to a multiple."""
+    """Number the nodes part by part, in the order given.
+
+    Every part has at least so many rows, padded to a multiple.
+    """
     order_n = np.arange(len(partition.owner_n)) if order_n is None else order_n
     owner_n = partition.owner_n[order_n]
     in_parts = order_n[stable_order(owner_n, partition.num_parts)]
     sizes_p = np.bincount(owner_n, minlength=partition.num_parts)
-    rows = rows_of_parts(sizes_p.max(), partition.num_parts, multiple)
+    rows = rows_of_parts(max(at_least, int(sizes_p.max())), partition.num_parts, multiple)
     node_pr = np.full((partition.num_parts, rows), PADDING, np.int64)
     node_pr[np.arange(rows) < sizes_p[:, None]] = in_parts
     return Numbering(node_pr, len(owner_n))

@@ -52,9 +52,9 @@ def edges_by_part(graph: Graph, numbering: Numbering) -> list[PartEdges]:
     ]
 
 
-def edge_numbers(parts: list[EdgeList], multiple: int) -> np.ndarray:
+def edge_numbers(parts: list[EdgeList], multiple: int, *, at_least: int = 0) -> np.ndarray:
     """Numbers of the edges of every part, padded to the longest: [parts, edges]."""
-    length = padded(max(len(part.edge_ids_e) for part in parts), multiple)
+    length = padded(max(at_least, *(len(part.edge_ids_e) for part in parts)), multiple)
     edge_pe = np.full((len(parts), length), PADDING, np.int64)
     for row_e, part in zip(edge_pe, parts, strict=True):
         row_e[: len(part.edge_ids_e)] = part.edge_ids_e
