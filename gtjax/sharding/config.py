@@ -18,8 +18,10 @@ class ParallelConfig:
         "node_ring",
         "feature_all_to_all",
         "node_by_feature",
+        "isolated",
     ] = "auto"
-    """Way of spreading attention; "auto" is single on one device and node_halo on more."""
+    """Way of spreading attention; "auto" is single on one device and node_halo on more. All are
+    exact but isolated, which leaves out the edges between parts in training."""
     devices: int | None = None
     """Devices to use, by default all accelerators or one CPU; on a CPU so many are simulated."""
     mesh: str | None = None
@@ -30,7 +32,17 @@ class ParallelConfig:
     """How halos travel: in rounds of messages, or on a TPU or GPU at once and without padding."""
     partitioner: str = "auto"
     """How nodes are shared out: "auto", "metis", "streaming", "contiguous" or "random"."""
+    repartition: int = 10
+    """With isolated: steps between draws of new parts; 0 keeps the same parts."""
+    clusters: int = 8
+    """With isolated: clusters that each draw deals out to a part."""
+    coverage: Literal["none", "importance", "distance", "shrinkage"] = "importance"
+    """With isolated: how gradients of parts are weighted by what their nodes see of the graph."""
 
     def __post_init__(self) -> None:
         if self.devices is not None and self.devices < 1:
             raise ValueError(f"devices is at least 1; found {self.devices}")
+        if self.repartition < 0:
+            raise ValueError(f"repartition is not negative; found {self.repartition}")
+        if self.clusters < 1:
+            raise ValueError(f"clusters is at least 1; found {self.clusters}")

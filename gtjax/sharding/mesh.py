@@ -67,6 +67,13 @@ def spread(
     return result
 
 
+def exact_spread(training: Spread) -> Spread:
+    """What evaluates on the same devices: the same if it is exact, else node_halo."""
+    if training.strategy.exact:
+        return training
+    return dataclasses.replace(training, strategy=STRATEGIES["node_halo"])
+
+
 def chosen_strategy(config: ParallelConfig, devices: int) -> Strategy:
     """The strategy of that name; "auto" is the simplest that is likely to do well."""
     name = config.strategy

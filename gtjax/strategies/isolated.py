@@ -80,6 +80,7 @@ class Isolated(RoundByRound):
         *,
         kernel: str | Backend = "auto",
         order_n: np.ndarray | None = None,
+        propagates: bool = False,
     ) -> Layout:
         """The edges with both ends in a part, with senders by their row in it."""
         numbering = number_nodes(partition, order_n, mesh.feature, at_least=self.rows)

@@ -20,11 +20,12 @@ import numpy as np
 from gtjax.graph import Graph, UserError
 from gtjax.nn import ModelConfig
 from gtjax.strategies.kernels import kernel_name, missing_kernels
+from gtjax.training.batches import Batches, make_batches
 from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
 from gtjax.training.config import TrainConfig, to_mapping
 from gtjax.training.events import EventWriter
 from gtjax.training.interrupt import StopRequest
-from gtjax.training.prepare import Batch, make_batch
+from gtjax.training.prepare import Batch
 from gtjax.training.progress import progress, say
 from gtjax.training.report import write_report
 from gtjax.training.run_folder import RunFolder, versions
@@ -141,24 +142,25 @@ class _Run:
             EventWriter(self.folder.path, self.config.tensorboard) as events,
         ):
             snapshot = begin(checkpoints, Snapshot(state, Best.none_yet(state.params)))
-            batch = self._batch()
-            snapshot = self._train(snapshot, batch, checkpoints, events, stop)
+            batches = self._batches()
+            snapshot = self._train(snapshot, batches, checkpoints, events, stop)
             checkpoints.save(snapshot)
         if stop.asked and snapshot.state.step < self.config.steps:
             raise Interrupted(
                 f"stopped at step {snapshot.state.step}; continue with: "
                 f"gtjax resume {self.folder.path}"
             )
-        return self._result(snapshot, batch)
+        return self._result(snapshot, batches.whole)
 
-    def _batch(self) -> Batch:
+    def _batches(self) -> Batches:
+        spreads = (self.program.spread, self.program.exact)
         with progress("preparing", 1.0, show=self.show) as update:
-            return make_batch(self.graph, self.config, self.program.spread, progress=update)
+            return make_batches(self.graph, self.config, *spreads, progress=update)
 
     def _train(
         self,
         snapshot: Snapshot,
-        batch: Batch,
+        batches: Batches,
         checkpoints: Checkpoints,
         events: EventWriter,
         stop: StopRequest,
@@ -166,7 +168,9 @@ class _Run:
         config = self.config
         if self.show:
             say("compiling")
-        advance = self._compiled(snapshot.state, batch)
+        # The step after the last one is seen by none, but a finished run may be resumed.
+        first = min(int(snapshot.state.step), config.steps - 1)
+        advance = self._compiled(snapshot.state, batches.at(first))
         evaluate = jax.jit(self.program.evaluate)
         pace, saved_at = 1, time.monotonic()
         with progress("training", config.steps, show=self.show) as update:
@@ -174,16 +178,24 @@ class _Run:
                 state, best = snapshot
                 step = int(state.step)
                 count = min(pace, config.eval_every - step % config.eval_every, config.steps - step)
+                count = min(count, batches.steps_left(step) or count)
+                started, changes = time.monotonic(), batches.changes(step)
+                if changes:
+                    update(step, "drawing new parts")
+                batch = batches.at(step)
+                drawing = {"draw_seconds": time.monotonic() - started} if changes else {}
                 started = time.monotonic()
                 state, losses = advance(state, batch, np.int32(count))
                 taken = int(state.step) - step  # fewer than `count` if one was not finite
                 rows = _rows(step, np.asarray(losses)[:taken], time.monotonic() - started)
+                rows[:1] = [row | batches.coverage(step) | drawing for row in rows[:1]]
                 if not state.healthy:
                     self.folder.append_metrics(rows)
                     self._stop_not_finite(Snapshot(state, best), batch, checkpoints)
                 pace = max(1, int(DISPATCH_SECONDS / rows[-1]["seconds_per_step"]))
                 if state.step % config.eval_every == 0 or state.step == config.steps:
-                    best = self._validated(state, best, evaluate, batch, rows[-1])
+                    best = self._validated(state, best, evaluate, batches.whole, rows[-1])
+                del batch  # so that the next one finds its place free
                 snapshot = Snapshot(state, best)
                 self.rows += rows
                 self.folder.append_metrics(rows)
@@ -244,6 +256,7 @@ class _Run:
             "peak_bytes_per_device": self.peak_bytes,
             "strategy": self.program.spread.strategy.name,
             "mesh": dataclasses.asdict(self.program.spread.shape),
+            **self._exactness(),
             "kernel": self.kernel,
             "device": jax.devices()[0].device_kind,
             "data": {"name": self.graph.name, "fingerprint": self.graph.fingerprint},
@@ -253,6 +266,20 @@ class _Run:
         self.folder.write_json("result.json", values)
         write_report(self.folder, self.graph, values, self.rows)
         return Result(self.folder.path, values)
+
+    def _exactness(self) -> dict[str, Any]:
+        """Whether steps saw the whole graph, and if not how much: over all draws of parts."""
+        if self.program.spread.strategy.exact:
+            return {"approximate": False}
+        seen = [row for row in self.rows if "coverage" in row]
+        coverage = {
+            "mean": statistics.fmean(row["coverage"] for row in seen),
+            "min": min(row["coverage_min"] for row in seen),
+            "max": max(row["coverage_max"] for row in seen),
+        }
+        draws = [row["draw_seconds"] for row in self.rows if "draw_seconds" in row]
+        seconds = statistics.median(draws) if draws else None
+        return {"approximate": True, "coverage": coverage, "seconds_per_draw": seconds}
 
 
 def _rows(step: int, losses: np.ndarray, seconds: float) -> list[dict[str, Any]]:

@@ -36,6 +36,7 @@ class Batch(NamedTuple):
     layout: Any  # `Layout.arrays` of the strategy
     labels_n: jax.Array
     split_n: dict[str, jax.Array]
+    weight_n: jax.Array | None = None  # of each node in the training loss; None: all are 1
 
 
 def prepare_graph(graph: Graph, config: PrepareConfig) -> Graph:
@@ -45,70 +46,73 @@ def prepare_graph(graph: Graph, config: PrepareConfig) -> Graph:
     return graph.with_self_loops() if config.self_loops else graph
 
 
-class LaidOut(NamedTuple):
-    """The edges that messages flow along, who owns the nodes, and the strategy's layout of both."""
+class Prepared(NamedTuple):
+    """A graph on the host, and what all batches of it share."""
 
-    edges: Graph
-    partition: Partition
-    layout: Layout
+    graph: Graph
+    edges: Graph  # that messages flow along
+    scale: Callable[[np.ndarray], np.ndarray]  # of rows of the features
+    positional_np: np.ndarray | None
+    order_n: np.ndarray | None
 
 
-def lay_out(
-    graph: Graph, config: TrainConfig, spread: Spread, progress: Progress | None = None
-) -> LaidOut:
-    """Share out the nodes and lay out the edges, on the host."""
+def prepare(graph: Graph, config: TrainConfig, progress: Progress | None = None) -> Prepared:
+    """Add edges, look at the features, encode positions, and order the nodes."""
+    model, positional_np = config.model, None
+    if model.positional != "none":
+        positional_np = encode(graph, model.positional, model.positional_size, progress=progress)
     edges = prepare_graph(graph, config.prepare)
-    partition = partition_graph(
-        edges, spread.shape.node, config.parallel.partitioner, seed=config.seed, progress=progress
-    )
-    order_n = node_order(edges, config.prepare, config.model)
-    layout = spread.strategy.layout(
-        edges,
-        partition,
-        spread.shape,
-        kernel=spread.backend(config.kernel),
-        order_n=order_n,
-        propagates=config.model.architecture == "decoupled",
-    )
-    return LaidOut(edges, partition, layout)
+    order_n = node_order(edges, config.prepare, model)
+    scale = scaling(graph.x_nf, config.prepare.features)
+    return Prepared(graph, edges, scale, positional_np, order_n)
 
 
 def make_batch(
     graph: Graph, config: TrainConfig, spread: Spread, progress: Progress | None = None
 ) -> Batch:
-    """Encode positions, lay out the graph, and place everything."""
-    model, positional_np = config.model, None
-    if model.positional != "none":
-        positional_np = encode(graph, model.positional, model.positional_size, progress=progress)
-    edges, _, layout = lay_out(graph, config, spread, progress)
-    return place_batch(graph, edges, layout, config.prepare, spread, positional_np)
+    """Prepare the graph, share out the nodes, lay out the edges, and place everything."""
+    host = prepare(graph, config, progress)
+    layout, _ = whole_layout(host, config, spread, progress)
+    return place_batch(host, layout, spread)
+
+
+def whole_layout(
+    host: Prepared, config: TrainConfig, spread: Spread, progress: Progress | None = None
+) -> tuple[Layout, Partition]:
+    """Share out the nodes and lay out the edges, as the strategy of `spread` does."""
+    partition = partition_graph(
+        host.edges,
+        spread.shape.node,
+        config.parallel.partitioner,
+        seed=config.seed,
+        progress=progress,
+    )
+    layout = spread.strategy.layout(
+        host.edges,
+        partition,
+        spread.shape,
+        kernel=spread.backend(config.kernel),
+        order_n=host.order_n,
+        propagates=config.model.architecture == "decoupled",
+    )
+    return layout, partition
 
 
 def place_batch(
-    graph: Graph,
-    edges: Graph,
-    layout: Layout,
-    prepare: PrepareConfig,
-    spread: Spread,
-    positional_np: np.ndarray | None = None,
+    host: Prepared, layout: Layout, spread: Spread, weight_n: np.ndarray | None = None
 ) -> Batch:
     """Put a graph that is laid out on the devices, shard by shard."""
-    return _batch(graph, edges, layout, prepare, spread, positional_np, PLACED)
+    return _batch(host, layout, spread, weight_n, PLACED)
 
 
 def abstract_batch(
-    graph: Graph,
-    edges: Graph,
-    layout: Layout,
-    prepare: PrepareConfig,
-    spread: Spread,
-    positional_np: np.ndarray | None = None,
+    host: Prepared, layout: Layout, spread: Spread, weight_n: np.ndarray | None = None
 ) -> Batch:
     """The shapes of what `place_batch` gives, to compile for devices that need not be there.
 
     Of the tables of the graph only shapes and types matter.
     """
-    return _batch(graph, edges, layout, prepare, spread, positional_np, ABSTRACT)
+    return _batch(host, layout, spread, weight_n, ABSTRACT)
 
 
 class _Placing(NamedTuple):
@@ -121,22 +125,21 @@ ABSTRACT = _Placing(abstract_rows, abstract_parts)
 
 
 def _batch(
-    graph: Graph,
-    edges: Graph,
+    host: Prepared,
     layout: Layout,
-    prepare: PrepareConfig,
     spread: Spread,
-    positional_np: np.ndarray | None,
+    weight_n: np.ndarray | None,
     placing: _Placing,
 ) -> Batch:
+    graph, edges = host.graph, host.edges
     node_pr, count = layout.numbering.node_pr, graph.num_nodes
 
     def nodes(source: np.ndarray, fill: Any = 0, **options: Any) -> Any:
         return placing.rows(spread.mesh, node_pr, source, fill, **options)
 
     inputs = Inputs(
-        x_nf=nodes(graph.x_nf, change=scaling(graph.x_nf, prepare.features)),
-        positional_np=None if positional_np is None else nodes(positional_np),
+        x_nf=nodes(graph.x_nf, change=host.scale),
+        positional_np=None if host.positional_np is None else nodes(host.positional_np),
         edge_x_ef=(
             None
             if edges.edge_x_ef is None
@@ -149,7 +152,8 @@ def _batch(
     nobody_n = np.zeros(count, bool)
     split_n = {name: nodes(graph.split_n.get(name, nobody_n), False) for name in SPLITS}
     arrays = placing.parts(spread.mesh, layout.arrays)
-    return Batch(inputs, arrays, nodes(graph.labels_n, -1), split_n)
+    weights = None if weight_n is None else nodes(weight_n)
+    return Batch(inputs, arrays, nodes(graph.labels_n, -1), split_n, weights)
 
 
 def node_order(edges: Graph, prepare: PrepareConfig, model: ModelConfig) -> np.ndarray | None:

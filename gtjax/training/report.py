@@ -45,9 +45,12 @@ def write_report(
         for metric in ("accuracy", "roc_auc")
         for split in ("train", "val", "test")
     ]
-    outcome = {name: result[name] for name in (*measured, *_OUTCOME) if name in result}
+    outcome = {
+        name: result[name] for name in (*measured, *_OUTCOME) if result.get(name) is not None
+    }
     body = [
         "<h2>Result</h2>",
+        _exactness(result),
         _table(outcome),
         "<div class=pictures>",
         _picture(lambda axes: _losses(axes, rows)),
@@ -64,15 +67,29 @@ def write_report(
     folder.write_text("report.html", _PAGE.format(title=title, body="\n".join(body)))
 
 
+_COVERAGE = ("mean", "min", "max")
 _OUTCOME = (
     "best_step",
     "steps",
     "seconds_per_step",
+    "seconds_per_draw",
     "peak_bytes_per_device",
     "strategy",
     "mesh",
     "device",
 )
+
+
+def _exactness(result: dict[str, Any]) -> str:
+    """In plain words, that and how much training left out, if it did."""
+    if not result["approximate"]:
+        return ""
+    mean, least, most = (f"{100 * result['coverage'][name]:.0f} %" for name in _COVERAGE)
+    return (
+        f"<p>Training was approximate: it left out the edges between parts of the graph. Labelled "
+        f"training nodes saw {mean} of their neighbourhoods on average, between {least} and {most} "
+        f"from part to part. All metrics here are those of the whole graph.</p>"
+    )
 
 
 def _table(values: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ from gtjax.nn import (
 )
 from gtjax.sharding.abstract import abstract_everywhere
 from gtjax.sharding.attention import EVERYWHERE, Attention
-from gtjax.sharding.mesh import spread
+from gtjax.sharding.mesh import Spread, exact_spread, spread
 from gtjax.sharding.place import place_everywhere
 from gtjax.strategies import ModelShape
 from gtjax.training.config import OptimConfig, TrainConfig
@@ -65,6 +65,7 @@ class Program:
         self.config, self.task = config, task
         self.model_shape = model_shape(config.model, graph)
         self.spread = spread(config.parallel, self.model_shape, devices)
+        self.exact = exact_spread(self.spread)  # for evaluation and prediction
         self._sizes = (graph.num_features, task.num_classes, graph.num_edge_features)
         self._graphdef, self._initial = self._make_model()
         self._optimiser = make_optimiser(config.optim, config.steps)
@@ -94,9 +95,11 @@ class Program:
         """The model with these parameters."""
         return nnx.merge(self._graphdef, _integer_keys(params))
 
-    def run(self, params: Params, batch: Batch, inputs: Inputs, **options: Any) -> Outputs:
-        """The model over the batch's edges."""
-        attend = Attention(self.spread, batch.layout, self.config.kernel)
+    def run(
+        self, params: Params, batch: Batch, inputs: Inputs, spread: Spread, **options: Any
+    ) -> Outputs:
+        """The model over the batch's edges, as they are laid out for the strategy of `spread`."""
+        attend = Attention(spread, batch.layout, self.config.kernel)
         return self.model(params)(inputs, attend, **options)
 
     def loss(self, params: Params, batch: Batch, step: jax.Array, **options: Any) -> jax.Array:
@@ -108,8 +111,8 @@ class Program:
             share, ids_n = self.config.optim.hidden_labels, _node_ids(inputs)
             shown_n, counted_n = hide_labels(ids_n, batch.labels_n, counted_n, share, seed)
             inputs = inputs._replace(shown_labels_n=shown_n)
-        logits_nc = self.run(params, batch, inputs, key=key, **options).logits_nc
-        return self.task.loss(logits_nc, batch.labels_n, counted_n)
+        logits_nc = self.run(params, batch, inputs, self.spread, key=key, **options).logits_nc
+        return self.task.loss(logits_nc, batch.labels_n, counted_n, batch.weight_n)
 
     def compiled(self, state: State, batch: Batch, most: int) -> Any:
         """`advance` as a program for the devices of the mesh, which overwrites its state."""
@@ -151,7 +154,7 @@ class Program:
 
     def evaluate(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
         """Metrics of val and test; training nodes may see their own label, so they are left out."""
-        outputs = self.run(params, batch, self._shown(batch))
+        outputs = self.run(params, batch, self._shown(batch), self.exact)
         return self._metrics(outputs.logits_nc, batch, ("val", "test"))
 
     def predict(self, params: Params, batch: Batch) -> tuple[Outputs, dict[str, jax.Array]]:
@@ -160,11 +163,11 @@ class Program:
         With labels as input, training nodes are predicted in two halves, each while its labels
         are hidden; all others see every training label.
         """
-        outputs = self.run(params, batch, self._shown(batch))
+        outputs = self.run(params, batch, self._shown(batch), self.exact)
         if self.config.model.label_input:
             half_n = uniform_bits(_node_ids(batch.inputs), 1, jnp.uint32(0))[:, 0] >> 31 == 1
             for hidden_n in (half_n, ~half_n):
-                part = self.run(params, batch, self._shown(batch, hidden_n))
+                part = self.run(params, batch, self._shown(batch, hidden_n), self.exact)
                 own_n1 = (batch.split_n["train"] & hidden_n)[:, None]
                 outputs = Outputs(
                     *(jnp.where(own_n1, a, b) for a, b in zip(part, outputs, strict=True))
@@ -247,7 +250,17 @@ def model_shape(model: ModelConfig, graph: Graph) -> ModelShape:
         bytes_per_value=jnp.dtype(model.attention_dtype).itemsize,
         # With dropout every round draws anew, and is attention of its own.
         propagates=model.architecture == "decoupled" and not model.attention_dropout,
+        couples_nodes=_couples_nodes(model),
     )
+
+
+def _couples_nodes(model: ModelConfig) -> str | None:
+    """The setting by which a node depends on nodes that it has no path of edges to, if any."""
+    if model.norm == "batch":
+        return '--model.norm batch (others are "layer", "rms" and "none")'
+    if model.architecture == "transformer" and model.global_attention:
+        return "--model.global-attention"
+    return None
 
 
 def _node_ids(inputs: Inputs) -> jax.Array:

@@ -15,7 +15,7 @@ import jax
 from gtjax.graph import Graph
 from gtjax.sharding.collectives import bytes_received
 from gtjax.training.config import TrainConfig
-from gtjax.training.prepare import lay_out, place_batch
+from gtjax.training.prepare import place_batch, prepare, whole_layout
 from gtjax.training.step import Program
 from gtjax.training.task import Task
 
@@ -39,12 +39,13 @@ def step_cost(graph: Graph, config: TrainConfig) -> StepCost:
     """Compile a training step for the devices that the config asks for, and read what it costs."""
     program = Program(config, graph, Task.of(graph, config.metric))
     spread, state = program.spread, program.initial_state()
-    edges, partition, layout = lay_out(graph, config, spread)
-    batch = place_batch(graph, edges, layout, config.prepare, spread)
+    host = prepare(graph, config)
+    layout, partition = whole_layout(host, config, spread)
+    batch = place_batch(host, layout, spread)
     start = time.perf_counter()
     compiled = program.compiled(state, batch, 1)
     seconds = time.perf_counter() - start
-    devices, cut = spread.shape.devices, partition.cut(edges)
+    devices, cut = spread.shape.devices, partition.cut(host.edges)
     parameters = sum(x.nbytes for x in jax.tree.leaves(state.params))
     demand = spread.strategy.demand(cut, program.model_shape, spread.shape)
     return StepCost(

@@ -46,9 +46,16 @@ class Task:
         """Whether ROC-AUC is defined."""
         return self.multilabel or self.num_classes == 2
 
-    def loss(self, logits_nc: jax.Array, labels_n: jax.Array, counted_n: jax.Array) -> jax.Array:
+    def loss(
+        self,
+        logits_nc: jax.Array,
+        labels_n: jax.Array,
+        counted_n: jax.Array,
+        weight_n: jax.Array | None = None,
+    ) -> jax.Array:
         """Mean cross entropy over the counted, labelled nodes (and tasks); 0 over none.
 
+        With weights each node's loss is multiplied by its own; the mean stays over the count.
         A step that by chance hides no label has nothing to predict, and is not an error.
         """
         smooth = self.label_smoothing
@@ -62,6 +69,8 @@ class Task:
             picked = jnp.maximum(labels_n, 0)[:, None]
             right = jnp.take_along_axis(log_p_nc, picked, axis=1)[:, 0]
             losses = -(1 - smooth) * right - smooth * log_p_nc.mean(axis=1)
+        if weight_n is not None:
+            losses *= weight_n[:, None] if self.multilabel else weight_n
         return jnp.where(counted, losses, 0.0).sum() / jnp.maximum(counted.sum(), 1)
 
     def metrics(

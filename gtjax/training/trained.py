@@ -38,7 +38,7 @@ def predict(folder: RunFolder, config: TrainConfig, graph: Graph) -> Predictions
     state = program.initial_state()
     with Checkpoints(folder.path) as checkpoints:
         snapshot = checkpoints.restore(Snapshot(state, Best.none_yet(state.params)))
-    batch = make_batch(graph, config, program.spread)
+    batch = make_batch(graph, config, program.exact)
     outputs, metrics = jax.jit(program.predict)(snapshot.chosen.params, batch)
     return Predictions(
         in_graph_order(batch, np.asarray(task.probabilities(outputs.logits_nc))),

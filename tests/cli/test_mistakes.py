@@ -49,6 +49,8 @@ def test_a_command_like_no_other_shows_the_commands(gtjax):
         (["train", "--steps"], "--steps"),
         (["train", "--steps", "0"], "steps is at least 1; found 0"),
         (["train", "--seed", "-1"], "seed is in 0..2^32-1; found -1"),
+        (["train", "--repartition", "-1"], "repartition is not negative; found -1"),
+        (["train", "--clusters", "0"], "clusters is at least 1; found 0"),
         (["train", "--metric", "f1"], "one of ('auto', 'accuracy', 'roc_auc')"),
         (["train", "--optim.learning-rate", "inf"], "learning_rate is finite; found inf"),
         (["train", "--model.heads", "5"], "model.heads divides model.hidden: 64 is not a multiple"),

@@ -54,6 +54,17 @@ def test_a_file_holds_the_same_graph_as_the_generator_it_came_from(gtjax, run, o
     assert result(out)["losses"] == result(run)["losses"]
 
 
+def test_isolated_parts_are_trained_and_drawn_anew(gtjax, out):
+    options = ["--strategy", "isolated", "--devices", 2, "--repartition", 1]
+    outcome = gtjax("train", *SMALL, *options, "--out", out)
+    assert outcome.code == 0
+    assert "training 3/3 loss" in outcome.err
+    assert result(out)["approximate"] is True
+    assert result(out)["seconds_per_draw"] > 0
+    evaluated = json.loads(gtjax("evaluate", out, "--json").out)
+    assert evaluated == {name: result(out)[name] for name in evaluated}
+
+
 def test_options_win_over_the_config_file(gtjax, tmp_path, out):
     path = tmp_path / "run.toml"
     path.write_text(

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from gtjax.graph import Graph, UserError
-from gtjax.partition import partition_graph
 from gtjax.sharding.config import ParallelConfig
-from gtjax.training.prepare import abstract_batch, place_batch, prepare_graph
+from gtjax.training.prepare import abstract_batch, place_batch, prepare, whole_layout
 from gtjax.training.step import Program
 from gtjax.training.task import Task
 from tests.training.small_run import OPTIM, small_config
@@ -30,11 +29,9 @@ STRATEGIES = [
 def program_and_batches(graph: Graph, config, devices=None):
     program = Program(config, graph, Task.of(graph), devices)
     spread = program.spread
-    edges = prepare_graph(graph, config.prepare)
-    partition = partition_graph(edges, spread.shape.node)
-    backend = spread.backend(config.kernel)
-    layout = spread.strategy.layout(edges, partition, spread.shape, kernel=backend)
-    arguments = (graph, edges, layout, config.prepare, spread)
+    host = prepare(graph, config)
+    layout, _ = whole_layout(host, config, spread)
+    arguments = (host, layout, spread)
     return program, place_batch(*arguments), abstract_batch(*arguments)
 
 

@@ -59,6 +59,22 @@ def test_the_multi_label_loss_leaves_unknown_answers_out(smooth):
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
+def test_weights_multiply_the_losses_of_nodes_and_leave_the_count_alone(multilabel):
+    logits, labels, mask = draw(multilabel)
+    task = Task(CLASSES, multilabel, "accuracy")
+    weight_n = np.random.default_rng(1).random(NODES)
+    known = labels >= 0
+    counted = mask[:, None] & known if multilabel else mask & known
+    want = 0.0
+    for i in np.flatnonzero(mask):
+        alone = np.arange(NODES) == i
+        mine = counted[i].sum()
+        want += weight_n[i] * mine * task.loss(jnp.asarray(logits), labels, alone)
+    got = task.loss(jnp.asarray(logits), labels, mask, jnp.asarray(weight_n))
+    np.testing.assert_allclose(got, want / counted.sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
 def test_nodes_that_do_not_count_get_no_gradient_even_if_they_overflow(multilabel):
     logits, labels, mask = draw(multilabel)
     logits[~mask] = 1e30
