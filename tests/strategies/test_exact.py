@@ -49,9 +49,11 @@ def assert_equals_dense(graph, strategy, shape, partition, kernel="auto", bias=T
     here = OnDevices(graph, strategy, shape, partition, kernel)
     draw = (DROPOUT.rate, jnp.uint32(DROPOUT.seed)) if dropout else None
 
+    placed = here.nodes(dout)
+
     def loss(q, k, v, bias_eh):
         out = here.attention(q, k, v, bias_eh, dropout=draw)
-        return (out * here.nodes(dout)).sum(), out
+        return (out * placed).sum(), out
 
     arguments = (*(here.nodes(x) for x in (q, k, v)), here.edges(bias_eh if bias else None))
     wanted = (0, 1, 2, 3) if bias else (0, 1, 2)

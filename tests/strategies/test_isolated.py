@@ -29,9 +29,11 @@ def assert_equals_dense_within_parts(graph, strategy, partition, kernel="auto"):
     here = OnDevices(graph, strategy, MeshShape(partition.num_parts), partition, kernel)
     draw = (DROPOUT.rate, jnp.uint32(DROPOUT.seed))
 
+    placed = here.nodes(dout)
+
     def loss(q, k, v, bias_eh):
         out = here.attention(q, k, v, bias_eh, dropout=draw)
-        return (out * here.nodes(dout)).sum(), out
+        return (out * placed).sum(), out
 
     run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3), has_aux=True))
     (_, out), grads = run(*map(here.nodes, (q, k, v)), here.edges(bias_eh))
