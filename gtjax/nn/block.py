@@ -132,7 +132,8 @@ class EdgeAttention(nnx.Module):
         config = self.config
         by_head = (x_nf.shape[0], config.heads, config.hidden // config.heads)
         qkv = normed_linear(config, norm, self.qkv, x_nf, valid_n).astype(config.attention_dtype)
-        # Not by slices, whose gradients are three arrays full of zeros, added up.
+        # Not by slices, whose gradients are three arrays full of zeros, added up; and apart before
+        # they are by head, since a TPU pads the last axis of what it keeps to 128.
         q_nhd, k_nhd, v_nhd = (part.reshape(by_head) for part in jnp.split(qkv, 3, axis=1))
         bias_eh = self.bias(edge_x_ef)
         dropout = None

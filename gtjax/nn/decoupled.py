@@ -57,12 +57,12 @@ class DecoupledTransformer(nnx.Module):
         noise = Noise(key, inputs.node_ids_n)
         watch = watch or (lambda name, value: None)
         h_nf = jax.nn.gelu(self.norm(self.input(inputs, noise, watch), inputs.valid_n))
-        by_head = (h_nf.shape[0], -1, config.heads, config.hidden // config.heads)
+        by_head = (h_nf.shape[0], config.heads, config.hidden // config.heads)
         root_n1 = jnp.sqrt(jnp.maximum(inputs.degree_n, 1.0))[:, None]
-        start_nhd = (h_nf / root_n1).reshape(by_head)[:, 0]
-        query_key = self.query_key(h_nf).astype(config.attention_dtype).reshape(by_head)
+        start_nhd = (h_nf / root_n1).reshape(by_head)
+        query_key = jnp.split(self.query_key(h_nf).astype(config.attention_dtype), 2, axis=1)
+        q_nhd, k_nhd = (x.reshape(by_head) for x in query_key)
         bias_eh = self.bias(inputs.edge_x_ef)
-        q_nhd, k_nhd = query_key[:, 0], query_key[:, 1]
         if config.attention_dropout and not noise.quiet:
             # One draw for all rounds is cheaper, but cost Cora three points of accuracy.
             value_nhd = start_nhd
