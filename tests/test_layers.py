@@ -42,8 +42,16 @@ MAY_IMPORT = {
         "gtjax.sharding",
         "gtjax.training",
     },
-    # Models and the op by their names, and the user's cache folder.
-    "experiments": {"gtjax", "gtjax.graph", "gtjax.nn", "gtjax.strategies", "pallas_kernels"},
+    # Models and the op by their names, the user's cache folder, and steps to compile and not run.
+    "experiments": {
+        "gtjax",
+        "gtjax.graph",
+        "gtjax.nn",
+        "gtjax.sharding",
+        "gtjax.strategies",
+        "gtjax.training",
+        "pallas_kernels",
+    },
 }
 
 

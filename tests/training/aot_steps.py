@@ -1,0 +1,72 @@
+"""Compiles a training step under node strategies for TPUs that are not there; prints lines of JSON.
+
+A process of its own, since libtpu reads its settings from the environment and stays loaded:
+
+    python -m tests.training.aot_steps v5e:2x4
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+os.environ |= {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_LOG_DIR": "disabled",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+from jax.experimental import topologies
+
+from gtjax.graph import GENERATORS
+from gtjax.nn import ModelConfig
+from gtjax.partition import partition_graph
+from gtjax.sharding.collectives import bytes_received
+from gtjax.sharding.config import ParallelConfig
+from gtjax.training.config import TrainConfig
+from gtjax.training.prepare import abstract_batch, prepare_graph
+from gtjax.training.step import Program
+from gtjax.training.task import Task
+
+# Those over the feature axis compile as well, but take a minute and more each.
+STRATEGIES = ("node_all_gather", "node_halo", "node_halo ragged", "node_ring")
+# Parts of more than 1024 rows, and tables that do not fit VMEM as a whole.
+NODES, EDGES, HIDDEN = 40_009, 120_000, 128
+
+
+def compile_step(name: str, devices) -> dict:
+    graph = GENERATORS["rmat"](nodes=NODES, edges=EDGES, features=8)
+    strategy, exchange, *_ = [*name.split(), "rounds"]
+    config = TrainConfig(
+        kernel="tpu",
+        model=ModelConfig(layers=1, hidden=HIDDEN, heads=8, feed_forward=0),
+        parallel=ParallelConfig(strategy=strategy, exchange=exchange),
+    )
+    program = Program(config, graph, Task.of(graph), devices)
+    spread = program.spread
+    edges = prepare_graph(graph, config.prepare)
+    partition = partition_graph(edges, spread.shape.node, "contiguous")
+    backend = spread.backend(config.kernel)
+    layout = spread.strategy.layout(edges, partition, spread.shape, kernel=backend)
+    batch = abstract_batch(graph, edges, layout, config.prepare, spread)
+    compiled = program.compiled(program.abstract_state(), batch, 1)
+    demand = spread.strategy.demand(partition.cut(edges), program.model_shape, spread.shape)
+    return {
+        "strategy": name,
+        "moved": bytes_received(compiled.as_text(), spread.shape.devices),
+        "demanded": demand.bytes_moved,
+        "remote": demand.remote_bytes,
+        "temporary": compiled.memory_analysis().temp_size_in_bytes,
+        "kernels": compiled.as_text().count('custom_call_target="tpu_custom_call"'),
+    }
+
+
+if __name__ == "__main__":
+    chips = topologies.get_topology_desc(platform="tpu", topology_name=sys.argv[1]).devices
+    for strategy in sys.argv[2:] or STRATEGIES:
+        sys.stdout.write(json.dumps(compile_step(strategy, chips)) + "\n")
+        sys.stdout.flush()
