@@ -197,3 +197,15 @@ def test_stored_partitions_are_balanced_and_streaming_cuts_at_most_twice_as_much
         pairs = zip(result["runs"]["metis"], result["runs"]["streaming"], strict=True)
         assert all(streamed["cut"] <= 2 * metis["cut"] for metis, streamed in pairs)
     assert partition("--table").stdout.startswith("| graph | partitioner | cut |")
+
+
+def test_stored_steps_for_tpus_move_what_their_strategies_say():
+    stored = json.loads((ROOT / "experiments" / "aot" / "results.json").read_text(encoding="utf-8"))
+    compiled = [row for row in stored["rows"] if "why_not" not in row]
+    assert compiled
+    for row in compiled:
+        for kind, demanded in row["demanded_bytes"].items():
+            # The compiler sends in bfloat16 what a product would round to bfloat16 anyway.
+            least = 0.85 if kind == "all-to-all" else 0.98
+            moved = row["collectives"][kind]["bytes"]
+            assert least * demanded <= moved <= 1.02 * demanded, (row["strategy"], kind)
