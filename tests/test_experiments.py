@@ -18,6 +18,7 @@ from gtjax.training.config import read_config, to_mapping
 
 ROOT = Path(__file__).parents[1]
 ACCURACY = ROOT / "experiments" / "accuracy"
+ISOLATED = ROOT / "experiments" / "isolated"
 ATTENTION = ROOT / "experiments" / "attention"
 RESULTS = json.loads((ACCURACY / "results.json").read_text(encoding="utf-8"))
 
@@ -49,6 +50,47 @@ def test_the_readme_shows_the_stored_results():
     script = runpy.run_path(str(ROOT / "experiments" / "accuracy.py"))
     for line in script["table"](RESULTS).splitlines():
         assert line in readme, f"README lacks: {line}"
+
+
+def isolated():
+    script = runpy.run_path(str(ROOT / "experiments" / "isolated.py"))
+    return script, json.loads(script["RESULTS"].read_text(encoding="utf-8"))
+
+
+def test_isolated_results_are_those_of_the_stored_configs():
+    script, results = isolated()
+    assert set(results) == {path.stem for path in ISOLATED.glob("*.toml")}
+    for graph, curves in results.items():
+        assert list(curves) == [name for name in script["CURVES"] if name in curves]
+        for curve, runs in curves.items():
+            wanted = to_mapping(read_config(ISOLATED / f"{graph}.toml"))
+            wanted["parallel"] |= script["CURVES"][curve]
+            for seed, run in runs.items():
+                config = wanted | {"data": graph, "seed": int(seed), "out": None}
+                assert run["config"] == _as_far_as_known(config, run["config"])
+                assert run["approximate"] is (curve != "exact")
+                assert max(run["validation"]) == run["val_accuracy"]
+                assert (
+                    run["steps"][run["validation"].index(run["val_accuracy"])] == (run["best_step"])
+                )
+
+
+def test_the_table_of_isolated_training_has_a_line_for_every_curve():
+    script, results = isolated()
+    lines = script["table"](results).splitlines()
+    assert len(lines) == 2 + sum(len(curves) for curves in results.values())
+    picture = script["PICTURE"].read_text(encoding="utf-8")
+    for graph, curves in results.items():
+        assert graph in picture
+        for curve in curves:
+            assert curve in picture
+            assert any(line.startswith(f"| {graph} | {curve} |") for line in lines)
+
+
+def test_isolated_training_is_within_a_point_and_a_half_of_exact_training():
+    script, results = isolated()
+    for curves in results.values():
+        assert script["to_exact"](curves, "isolated, redrawn and weighted") > -1.5
 
 
 def attention(*options: str) -> subprocess.CompletedProcess[str]:
