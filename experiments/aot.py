@@ -33,7 +33,7 @@ from gtjax.nn import ModelConfig
 from gtjax.sharding.collectives import bytes_received, collectives
 from gtjax.sharding.config import ParallelConfig
 from gtjax.training.config import TrainConfig, from_mapping
-from gtjax.training.prepare import abstract_batch, prepare_graph
+from gtjax.training.prepare import abstract_batch, prepare
 from gtjax.training.step import Program
 from gtjax.training.task import Task
 
@@ -107,6 +107,7 @@ def compile_step(case: Case) -> dict[str, Any]:
         kernel="tpu",
         model=MODEL,
         parallel=case.parallel,
+        prepare=gtjax.PrepareConfig(reorder="never"),  # it changes no size
     )
     chips = topologies.get_topology_desc(platform="tpu", topology_name=case.slice).devices
     try:
@@ -114,11 +115,12 @@ def compile_step(case: Case) -> dict[str, Any]:
     except UserError as error:
         return {"why_not": str(error)}
     spread = program.spread
-    edges = prepare_graph(graph, config.prepare)
+    host = prepare(graph, config)
+    edges = host.edges
     partition = partition_of(graph, edges, spread.shape.node)
     backend = spread.backend(config.kernel)
     layout = spread.strategy.layout(edges, partition, spread.shape, kernel=backend)
-    batch = abstract_batch(graph, edges, layout, config.prepare, spread)
+    batch = abstract_batch(host, layout, spread)
     cut = partition.cut(edges)
     demand = spread.strategy.demand(cut, program.model_shape, spread.shape)
     row = {

@@ -169,8 +169,9 @@ def from_arrivals(
 
 def fetch(each: Round, *tables: jax.Array) -> tuple[jax.Array, ...]:
     """Send rows of the tables and receive others': one message, however many tables."""
+    flat = [x.reshape(x.shape[0], -1) for x in tables]  # see `side_by_side`
     chosen = [
-        x.at[each.rows_s].get(mode="fill", fill_value=0, indices_are_sorted=True) for x in tables
+        x.at[each.rows_s].get(mode="fill", fill_value=0, indices_are_sorted=True) for x in flat
     ]
     return apart(jax.lax.ppermute(side_by_side(chosen), NODE, each.messages.pairs), tables)
 

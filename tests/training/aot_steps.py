@@ -28,7 +28,7 @@ from gtjax.partition import partition_graph
 from gtjax.sharding.collectives import bytes_received
 from gtjax.sharding.config import ParallelConfig
 from gtjax.training.config import TrainConfig
-from gtjax.training.prepare import abstract_batch, prepare_graph
+from gtjax.training.prepare import abstract_batch, prepare
 from gtjax.training.step import Program
 from gtjax.training.task import Task
 
@@ -48,11 +48,12 @@ def compile_step(name: str, devices) -> dict:
     )
     program = Program(config, graph, Task.of(graph), devices)
     spread = program.spread
-    edges = prepare_graph(graph, config.prepare)
+    host = prepare(graph, config)
+    edges = host.edges
     partition = partition_graph(edges, spread.shape.node, "contiguous")
     backend = spread.backend(config.kernel)
     layout = spread.strategy.layout(edges, partition, spread.shape, kernel=backend)
-    batch = abstract_batch(graph, edges, layout, config.prepare, spread)
+    batch = abstract_batch(host, layout, spread)
     compiled = program.compiled(program.abstract_state(), batch, 1)
     demand = spread.strategy.demand(partition.cut(edges), program.model_shape, spread.shape)
     return {
