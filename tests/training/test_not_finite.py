@@ -67,7 +67,7 @@ def test_features_that_overflow_are_told_at_the_first_step(graph, out):
 
 
 def test_a_gradient_that_is_not_finite_is_named_by_its_parameter(graph, out, monkeypatch):
-    def loss(self, logits_nc, labels_n, counted_n):
+    def loss(self, logits_nc, labels_n, counted_n, weight_n):
         return jnp.sqrt(0.0 * logits_nc.sum())  # 0, with an infinite slope
 
     monkeypatch.setattr(Task, "loss", loss)
