@@ -93,6 +93,16 @@ def test_isolated_training_is_within_a_point_and_a_half_of_exact_training():
         assert script["to_exact"](curves, "isolated, redrawn and weighted") > -1.5
 
 
+@pytest.mark.parametrize("name", ["aot", "isolated", "partition", "strategies"])
+def test_the_readme_shows_the_table_of_each_experiment(name):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    script = [sys.executable, str(ROOT / "experiments" / f"{name}.py"), "--table"]
+    shown = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    assert shown.startswith("|")
+    for line in shown.splitlines():
+        assert line in readme, f"README lacks: {line}"
+
+
 def attention(*options: str) -> subprocess.CompletedProcess[str]:
     script = ROOT / "experiments" / "attention.py"
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])

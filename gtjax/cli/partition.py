@@ -43,7 +43,7 @@ def run(argv: list[str]) -> int:
 
     from gtjax.datasets import load
     from gtjax.partition.partition import check_num_parts
-    from gtjax.partition.partitioners import chosen
+    from gtjax.partition.partitioners import check_partitioner
     from gtjax.partition.picture import check_picture, draw_cut
     from gtjax.partition.store import check_new_folder, save_partition
     from gtjax.training.config import PrepareConfig
@@ -59,7 +59,9 @@ def run(argv: list[str]) -> int:
     graph = prepare_graph(load(arguments.data), PrepareConfig())
     started = time.monotonic()
     is_file = arguments.how.endswith(".npy")
-    how = arguments.how if is_file else chosen(graph, arguments.how)
+    how = arguments.how
+    if not is_file:
+        check_partitioner(how)
     partition = _partition(graph, arguments, how, is_file=is_file)
     seconds = time.monotonic() - started
     cut = partition.cut(graph)

@@ -2,8 +2,9 @@
 
 What a layer keeps for its gradient is most of the memory of a step, and a step that touches less
 memory is also faster: on a CPU the operating system clears every page of it anew. Recomputing costs
-arithmetic (Chen et al. 2016), which is nothing for normalisations and GELUs and a third of a step
-for whole blocks: `ModelConfig.remat` chooses.
+arithmetic (Chen et al. 2016), little for normalisations and GELUs and a forward pass more for whole
+blocks: `ModelConfig.remat` chooses. A step of the benchmark (3 layers, hidden 128, 170,000 nodes)
+takes 4.1 GB of temporary memory with "none", 2.9 GB with "elementwise" and 2.5 GB with "block".
 
 `jax.checkpoint` is not used, for two reasons that were measured on the CPU. XLA drops the barriers
 it puts up and starts to recompute as soon as it has the inputs, during the forward pass, so nothing

@@ -8,6 +8,7 @@ import numpy as np
 
 from gtjax.graph import Graph, UserError
 from gtjax.graph.positional.progress import Progress
+from gtjax.partition.balance import NODE_SLACK
 from gtjax.partition.contiguous import contiguous
 from gtjax.partition.metis import is_installed, metis
 from gtjax.partition.partition import Partition, check_num_parts
@@ -34,24 +35,35 @@ def partition_graph(
 ) -> Partition:
     """Give every node an owner among `num_parts`, with few edges between parts and equal work.
 
-    how:      a name of PARTITIONERS, or "auto": metis if pymetis is installed and the graph has no
-              more than MOST_METIS_EDGES edges, else streaming.
+    how:      a name of PARTITIONERS, or "auto": metis if pymetis is installed, the graph has no
+              more than MOST_METIS_EDGES edges and the parts come out with nodes balanced (on
+              power-law graphs without communities they do not), else streaming.
     seed:     the same seed gives the same partition.
     progress: called with the fraction done and a message while it computes.
     """
     check_num_parts(num_parts)
-    how = chosen(graph, how)
+    check_partitioner(how)
     if num_parts == 1:
         return Partition(np.zeros(graph.num_nodes, np.int32), 1)
-    return PARTITIONERS[how](graph, num_parts, seed=seed, progress=progress)
+    options = {"seed": seed, "progress": progress}
+    if how != "auto":
+        return PARTITIONERS[how](graph, num_parts, **options)
+    if is_installed() and graph.num_edges <= MOST_METIS_EDGES:
+        partition = metis(graph, num_parts, **options)
+        if not _is_lopsided(partition):
+            return partition
+    return streaming(graph, num_parts, **options)
 
 
-def chosen(graph: Graph, how: str) -> str:
-    """The name of the partitioner that `how` stands for."""
-    if how == "auto":
-        fits_metis = is_installed() and graph.num_edges <= MOST_METIS_EDGES
-        return "metis" if fits_metis else "streaming"
-    if how not in PARTITIONERS:
+def _is_lopsided(partition: Partition) -> bool:
+    """Whether the largest part has so many nodes that all others would be mostly padding."""
+    sizes_p = partition.sizes_p
+    most = (1 + NODE_SLACK) * sizes_p.mean()
+    return bool(sizes_p.max() > 1.1 * most + 1)
+
+
+def check_partitioner(how: str) -> None:
+    """Refuse a name that is no partitioner's."""
+    if how != "auto" and how not in PARTITIONERS:
         names = ", ".join(["auto", *PARTITIONERS])
         raise UserError(f"a partitioner is one of {names}; found {how!r}. Choose one.")
-    return how

@@ -171,7 +171,7 @@ class Strategy(Protocol):
 
 
 class RoundByRound:
-    """Propagation for strategies that have to fetch the values anew in every round."""
+    """Propagation for strategies that keep nothing of what they fetch from round to round."""
 
     def propagate(
         self: Any,
@@ -183,22 +183,37 @@ class RoundByRound:
         *,
         rounds: int,
         restart: float,
-        dropout: Dropout | None = None,
-        kernel: str | Backend = "auto",
+        **options: Any,
     ) -> jax.Array:
         """Attend `rounds` times, each time with a share of the start mixed back in."""
         start_nhd = v_nhd
         for _ in range(rounds):
             near = v_nhd.astype(k_nhd.dtype)
-            mixed_nhd = self.attend(
-                arrays, q_nhd, k_nhd, near, bias_eh, dropout=dropout, kernel=kernel
-            )
+            mixed_nhd = self.attend(arrays, q_nhd, k_nhd, near, bias_eh, **options)
             v_nhd = ((1 - restart) * mixed_nhd + restart * start_nhd).astype(start_nhd.dtype)
         return v_nhd
 
 
-class KeysFetchedOnce:
-    """Propagation for strategies that hold all they fetched: keys once, values in every round."""
+class FetchThenAttend:
+    """For strategies that first fetch rows of other parts, and then attend to those and their own.
+
+    They define `fetch(arrays, *tables)`, and `attend_fetched` with keys and values as pairs of the
+    part's own and what was fetched.
+    """
+
+    def attend(
+        self: Any,
+        arrays: Any,
+        q_nhd: jax.Array,
+        k_nhd: jax.Array,
+        v_nhd: jax.Array,
+        bias_eh: jax.Array | None,
+        **options: Any,
+    ) -> jax.Array:
+        """Fetch keys and values together, and attend."""
+        k_far, v_far = self.fetch(arrays, k_nhd, v_nhd)
+        keys, values = (k_nhd, k_far), (v_nhd, v_far)
+        return self.attend_fetched(arrays, q_nhd, keys, values, bias_eh, **options)
 
     def propagate(
         self: Any,
@@ -210,11 +225,10 @@ class KeysFetchedOnce:
         *,
         rounds: int,
         restart: float,
-        dropout: Dropout | None = None,
-        kernel: str | Backend = "auto",
+        **options: Any,
     ) -> jax.Array:
-        """Attend `rounds` times, each time with a share of the start mixed back in."""
-        start_nhd, options = v_nhd, {"dropout": dropout, "kernel": kernel}
+        """Fetch keys once and values in every round, each with a share of the start mixed in."""
+        start_nhd = v_nhd
         (k_far,) = self.fetch(arrays, k_nhd)
         for _ in range(rounds):
             near = v_nhd.astype(k_nhd.dtype)

@@ -146,10 +146,28 @@ def stages(rounds: Sequence[Messages], capacity: int) -> list[slice]:
     return [slice(*ends) for ends in pairwise([*starts, len(rounds)])]
 
 
+@jax.custom_vjp
 def fetch_all(rounds: Sequence[Round], *tables: jax.Array) -> tuple[jax.Array, ...]:
-    """What arrives in some rounds, one after the other in one table."""
+    """What arrives in some rounds, one after the other in one table.
+
+    With its own derivative, which adds the gradients of all rounds up in place: jax would make a
+    table of each round's and add those.
+    """
     fetched = [fetch(each, *tables) for each in rounds]
     return tuple(jnp.concatenate(rows) for rows in zip(*fetched, strict=True))
+
+
+def _fetch_forward(rounds: Sequence[Round], *tables: jax.Array) -> tuple[Any, Any]:
+    return fetch_all(rounds, *tables), (rounds, [jnp.zeros_like(x) for x in tables])
+
+
+def _fetch_backward(saved: Any, grads: tuple[jax.Array, ...]) -> tuple[Any, ...]:
+    rounds, nothing = saved
+    no_gradient = jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.float0), rounds)
+    return no_gradient, *bring_all_back(rounds, nothing, grads)
+
+
+fetch_all.defvjp(_fetch_forward, _fetch_backward)
 
 
 def from_arrivals(

@@ -18,7 +18,7 @@ from gtjax.partition import CutStats, Partition
 from gtjax.strategies.base import (
     NODE,
     Demand,
-    KeysFetchedOnce,
+    FetchThenAttend,
     Layout,
     MeshShape,
     ModelShape,
@@ -32,7 +32,6 @@ from gtjax.strategies.numbering import number_nodes, padded
 from gtjax.strategies.part_edges import edge_numbers, edges_by_part
 from pallas_kernels.segment_attention import (
     Backend,
-    Dropout,
     Edges,
     build_stacked_edges,
     choose_backend,
@@ -41,7 +40,7 @@ from pallas_kernels.segment_attention import (
 
 
 @dataclass(frozen=True)
-class NodeAllGather(KeysFetchedOnce):
+class NodeAllGather(FetchThenAttend):
     """All-gather of keys and values."""
 
     name: str = "node_all_gather"
@@ -75,26 +74,8 @@ class NodeAllGather(KeysFetchedOnce):
         )
         return Layout(numbering, arrays, edge_pe)
 
-    def attend(
-        self,
-        arrays: Edges,
-        q_nhd: jax.Array,
-        k_nhd: jax.Array,
-        v_nhd: jax.Array,
-        bias_eh: jax.Array | None,
-        *,
-        dropout: Dropout | None = None,
-        kernel: str | Backend = "auto",
-    ) -> jax.Array:
-        """Gather, then attend; the derivative of a gather is the reduce-scatter."""
-        k_shd, v_shd = self.fetch(arrays, k_nhd, v_nhd)
-        keys, values = (k_nhd, k_shd), (v_nhd, v_shd)
-        return self.attend_fetched(
-            arrays, q_nhd, keys, values, bias_eh, dropout=dropout, kernel=kernel
-        )
-
     def fetch(self, arrays: Edges, *tables: jax.Array) -> tuple[jax.Array, ...]:
-        """The tables of all parts together."""
+        """The tables of all parts together; the derivative of a gather is a reduce-scatter."""
         return tuple(_all_rows(table) for table in tables)
 
     def attend_fetched(

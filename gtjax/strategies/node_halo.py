@@ -21,7 +21,7 @@ from gtjax.partition import CutStats, Partition
 from gtjax.strategies.base import (
     NODE,
     Demand,
-    KeysFetchedOnce,
+    FetchThenAttend,
     Layout,
     MeshShape,
     ModelShape,
@@ -44,7 +44,6 @@ from gtjax.strategies.part_edges import edge_numbers, edges_by_part
 from gtjax.strategies.ragged import Ragged, fetch_ragged, plan_ragged, travelling_at_once
 from pallas_kernels.segment_attention import (
     Backend,
-    Dropout,
     Edges,
     EdgeSet,
     build_stacked_edges,
@@ -64,7 +63,7 @@ class HaloArrays:
 
 
 @dataclass(frozen=True)
-class NodeHalo(KeysFetchedOnce):
+class NodeHalo(FetchThenAttend):
     """Exchange of the rows that cross parts."""
 
     name: str = "node_halo"
@@ -119,24 +118,6 @@ class NodeHalo(KeysFetchedOnce):
         )
         arrays = HaloArrays(near_edges, far_edges, exchange)
         return Layout(numbering, arrays, np.concatenate(edge_pe, axis=1))
-
-    def attend(
-        self,
-        arrays: HaloArrays,
-        q_nhd: jax.Array,
-        k_nhd: jax.Array,
-        v_nhd: jax.Array,
-        bias_eh: jax.Array | None,
-        *,
-        dropout: Dropout | None = None,
-        kernel: str | Backend = "auto",
-    ) -> jax.Array:
-        """Attend within the part and, once they are there, to the rows of others."""
-        k_far, v_far = self.fetch(arrays, k_nhd, v_nhd)
-        keys, values = (k_nhd, k_far), (v_nhd, v_far)
-        return self.attend_fetched(
-            arrays, q_nhd, keys, values, bias_eh, dropout=dropout, kernel=kernel
-        )
 
     def fetch(self, arrays: HaloArrays, *tables: jax.Array) -> tuple[jax.Array, ...]:
         """The rows of the halo, of each table; of nothing if there is no halo."""
