@@ -49,10 +49,10 @@ def partition_graph(
     if how != "auto":
         return PARTITIONERS[how](graph, num_parts, **options)
     if is_installed() and graph.num_edges <= MOST_METIS_EDGES:
-        partition = metis(graph, num_parts, **options)
+        partition = PARTITIONERS["metis"](graph, num_parts, **options)
         if not _is_lopsided(partition):
             return partition
-    return streaming(graph, num_parts, **options)
+    return PARTITIONERS["streaming"](graph, num_parts, **options)
 
 
 def _is_lopsided(partition: Partition) -> bool:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gtjax.graph import GENERATORS, UserError
-from gtjax.partition import PARTITIONERS, metis, partition_graph, partitioners, streaming
+from gtjax.partition import PARTITIONERS, Partition, metis, partition_graph, partitioners, streaming
 from gtjax.partition.balance import split_evenly
 from tests.graph.graphs import graphs, make_graph
 
@@ -109,18 +109,31 @@ def test_a_sequence_is_split_within_one_item(weights, num_parts):
     assert loads.max() <= weight_n.sum() / num_parts + weight_n.max() + 1e-9
 
 
-def test_auto_is_metis_for_what_it_can_take(monkeypatch):
+def test_auto_is_metis_for_what_it_can_take_and_balance(monkeypatch):
     calls = []
-    for name in PARTITIONERS:
-        monkeypatch.setitem(PARTITIONERS, name, lambda *_, name=name, **__: calls.append(name))
+    even = np.arange(GRID.num_nodes, dtype=np.int32) % 4
+
+    def answer_with(owner_n):
+        for name in PARTITIONERS:
+            answer = Partition(owner_n.astype(np.int32), 4)
+            monkeypatch.setitem(
+                PARTITIONERS, name, lambda *_, n=name, a=answer, **__: calls.append(n) or a
+            )
+
+    answer_with(even)
     monkeypatch.setattr(partitioners, "is_installed", lambda: True)
-    partition_graph(GRID, 2)
+    partition_graph(GRID, 4)
     monkeypatch.setattr(partitioners, "MOST_METIS_EDGES", GRID.num_edges - 1)
-    partition_graph(GRID, 2)
+    partition_graph(GRID, 4)
     monkeypatch.setattr(partitioners, "MOST_METIS_EDGES", GRID.num_edges)
     monkeypatch.setattr(partitioners, "is_installed", lambda: False)
-    partition_graph(GRID, 2)
+    partition_graph(GRID, 4)
     assert calls == ["metis", "streaming", "streaming"]
+    calls.clear()
+    monkeypatch.setattr(partitioners, "is_installed", lambda: True)
+    answer_with(np.where(np.arange(GRID.num_nodes) < 0.6 * GRID.num_nodes, 0, even))
+    partition_graph(GRID, 4)
+    assert calls == ["metis", "streaming"]
 
 
 def test_an_unknown_partitioner_is_named():
