@@ -201,7 +201,13 @@ def _offsets(rows_e: np.ndarray, num_rows: int) -> np.ndarray:
 
 def merge(a: Partial, b: Partial) -> Partial:
     """The partial over the edges of both; associative and commutative."""
-    return merge_axis(jax.tree.map(lambda x, y: jnp.stack([x, y], axis=1), a, b))
+    max_rh = jnp.maximum(a.max_rh, b.max_rh)
+    of_a, of_b = jnp.exp(a.max_rh - max_rh), jnp.exp(b.max_rh - max_rh)
+    return Partial(
+        max_rh,
+        a.sum_rh * of_a + b.sum_rh * of_b,
+        a.acc_rhd * of_a[..., None] + b.acc_rhd * of_b[..., None],
+    )
 
 
 def merge_axis(parts: Partial) -> Partial:
