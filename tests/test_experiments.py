@@ -259,5 +259,8 @@ def test_stored_steps_for_tpus_move_what_their_strategies_say():
         for kind, demanded in row["demanded_bytes"].items():
             # The compiler sends in bfloat16 what a product would round to bfloat16 anyway.
             least = 0.85 if kind == "all-to-all" else 0.98
+            if kind == "reduce-scatter" and kind not in row["collectives"]:
+                # It may make an all-reduce of it, with twice the bytes.
+                kind, demanded = "all-reduce", 2 * demanded
             moved = row["collectives"][kind]["bytes"]
             assert least * demanded <= moved <= 1.02 * demanded, (row["strategy"], kind)

@@ -17,7 +17,7 @@ from gtjax.graph import Graph
 from gtjax.nn import GraphTransformer, Inputs, ModelConfig
 from gtjax.nn.norm import layer_norm
 from gtjax.nn.recompute import zero_after
-from gtjax.strategies import single
+from tests.strategies.on_devices import on_one_device
 
 FEATURES, CLASSES = 6, 5
 
@@ -42,16 +42,15 @@ def loss_and_gradients(graph: Graph, remat: str, **changes: Any) -> Any:
         config, FEATURES, CLASSES, graph.num_edge_features, rngs=nnx.Rngs(params=1)
     )
     graphdef, params = nnx.split(model, nnx.Param)
-    layout = single.layout(graph)
+    edge_x_ef, attend = on_one_device(graph)
 
     def loss(params: Any, edge_x_ef: Any) -> jax.Array:
         inputs = Inputs(jnp.asarray(graph.x_nf), edge_x_ef=edge_x_ef)
-        attend = partial(single.attend, layout)
         outputs = nnx.merge(graphdef, params)(inputs, attend, key=jax.random.key(3))
         return jnp.square(outputs.logits_nc).mean()
 
-    arguments = params, layout.edge_x_ef
-    differentiated = (0,) if layout.edge_x_ef is None else (0, 1)
+    arguments = params, edge_x_ef
+    differentiated = (0,) if edge_x_ef is None else (0, 1)
     step = jax.jit(jax.value_and_grad(loss, argnums=differentiated))
     return step.lower(*arguments).compile(), arguments
 
@@ -93,7 +92,7 @@ def test_one_who_watches_sees_the_blocks_of_a_model_that_recomputes_them():
     graph, seen = make_graph(11, 30, edge_features=0), []
     config = ModelConfig(hidden=8, heads=2, layers=2, remat="block")
     model = GraphTransformer(config, FEATURES, CLASSES, rngs=nnx.Rngs(params=1))
-    attend = partial(single.attend, single.layout(graph))
+    _, attend = on_one_device(graph)
     model(Inputs(jnp.asarray(graph.x_nf)), attend, watch=lambda name, value: seen.append(name))
     blocks = [f"blocks.{n}.{part}" for n in range(2) for part in ("attention", "feed-forward")]
     assert seen == ["input", *blocks, "output"]
