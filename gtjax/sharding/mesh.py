@@ -30,11 +30,6 @@ class Spread:
     mesh: Mesh
 
     @property
-    def is_single(self) -> bool:
-        """Whether there is one device."""
-        return self.shape.devices == 1
-
-    @property
     def platform(self) -> str:
         """Of the mesh's devices, which need not be there: "cpu", "gpu" or "tpu"."""
         platform = self.mesh.devices.flat[0].platform
