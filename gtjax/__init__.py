@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gtjax.sharding.config import ParallelConfig
     from gtjax.training.config import OptimConfig, PrepareConfig, TrainConfig, read_config
     from gtjax.training.loop import Result, fit
+    from gtjax.training.planning import Sizes, plan
     from gtjax.training.step_cost import StepCost, step_cost
 
 __version__ = "0.1.0"
@@ -41,6 +42,7 @@ _HOME = {
     "Partition": "gtjax.partition",
     "PrepareConfig": "gtjax.training.config",
     "Result": "gtjax.training.loop",
+    "Sizes": "gtjax.training.planning",
     "StepCost": "gtjax.training.step_cost",
     "TrainConfig": "gtjax.training.config",
     "UserError": "gtjax.graph",
@@ -52,6 +54,7 @@ _HOME = {
     "load": "gtjax.datasets",
     "locality_order": "gtjax.graph",
     "partition_graph": "gtjax.partition",
+    "plan": "gtjax.training.planning",
     "read_config": "gtjax.training.config",
     "save_npz": "gtjax.datasets",
     "statistics": "gtjax.graph",
@@ -68,6 +71,7 @@ __all__ = [
     "Partition",
     "PrepareConfig",
     "Result",
+    "Sizes",
     "StepCost",
     "TrainConfig",
     "UserError",
@@ -79,6 +83,7 @@ __all__ = [
     "load",
     "locality_order",
     "partition_graph",
+    "plan",
     "read_config",
     "save_npz",
     "statistics",

@@ -16,6 +16,8 @@ COMMANDS = {
     "resume": "continue a run from its last checkpoint",
     "evaluate": "measure a run's best parameters again",
     "predict": "write class probabilities and embeddings of every node",
+    "plan": "choose how to spread a graph over devices, and say why",
+    "profile": "measure how fast the devices here compute and talk",
     "partition": "cut a graph into parts, and show what crosses between them",
     "datasets": "list what can be loaded, or describe one data set",
     "doctor": "check versions and devices, and say how to fix them",

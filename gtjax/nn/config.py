@@ -42,9 +42,10 @@ class ModelConfig:
     """Type of the arithmetic; sums and parameters stay float32. "mixed" is float32, but stores the
     queries, keys and values of attention in bfloat16, which halves the bytes that it gathers."""
 
-    remat: Literal["none", "elementwise", "block"] = "elementwise"
+    remat: Literal["auto", "none", "elementwise", "block"] = "auto"
     """What the backward pass computes again instead of keeping it. "elementwise": normalisations,
-    GELUs and dropout. "block": all of a block. Transformer only; see `gtjax/nn/recompute.py`."""
+    GELUs and dropout. "block": all of a block. "auto": as the plan says, or elementwise without
+    one. Transformer only; see `gtjax/nn/recompute.py`."""
 
     @property
     def dense_dtype(self) -> str:

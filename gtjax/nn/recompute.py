@@ -27,13 +27,19 @@ Late = jax.Array | float
 
 
 def recomputed(
-    function: Callable[..., jax.Array], modules: Any, *arrays: jax.Array | None
+    function: Callable[..., jax.Array],
+    modules: Any,
+    *arrays: jax.Array | None,
+    strict: bool = False,
 ) -> jax.Array:
     """`function(modules, *arrays, late)`, of which the backward pass keeps the inputs alone.
 
     The function adds `late` to something of each node that it can compute nothing large without. A
     matrix product at its very end is not recomputed, since no gradient needs the result. What it
     closes over is not differentiated.
+
+    strict: nothing of it may be there earlier or later than it has to be, which costs a message of
+            one number between devices each way. For what is large.
     """
     graphdef, state = nnx.split(modules)
 
@@ -45,12 +51,31 @@ def recomputed(
 
     def backward(saved: Any, gradient_nf: jax.Array) -> tuple[Any, ...]:
         state, arrays = saved
-        _, pull = jax.vjp(partial(compute, zero_after(gradient_nf)), state, *arrays)
-        return pull(gradient_nf)
+        late = zero_after(gradient_nf)
+        if not strict:
+            _, pull = jax.vjp(partial(compute, late), state, *arrays)
+            return pull(gradient_nf)
+        # The parameters wait too: XLA makes a bias as large as what it is added to, and would do
+        # so, and keep it, from the start of the step.
+        state = jax.tree.map(lambda x: x + late[0, 0].astype(x.dtype), state)
+        _, pull = jax.vjp(partial(compute, late), state, *arrays)
+        d_state, d_first, *rest = pull(gradient_nf)
+        # And who goes on waits for their gradients: XLA would compute them last of all, and keep
+        # what they are computed from until then, of all layers at once.
+        return d_state, d_first + _zero_once_known(d_state), *rest
 
     run = jax.custom_vjp(partial(compute, 0.0))
     run.defvjp(forward, backward)
     return run(state, *arrays)
+
+
+def _zero_once_known(d_state: Any) -> jax.Array:
+    """Zero, that needs all gradients of the parameters as far as XLA can tell.
+
+    Of one element of each it would compute just that.
+    """
+    total = sum(x.max().astype(jnp.float32) for x in jax.tree.leaves(d_state))
+    return jnp.where(jnp.isfinite(total), total, 0) * 0
 
 
 def zero_after(gradient_nf: jax.Array) -> jax.Array:

@@ -78,6 +78,6 @@ def _recomputed_block(
         unseen = lambda name, value: None  # noqa: E731
         return block(h_nf + late, edge_x_ef, inputs.valid_n, attend, after, unseen)
 
-    h_nf = recomputed(run, block, h_nf, inputs.edge_x_ef)
+    h_nf = recomputed(run, block, h_nf, inputs.edge_x_ef, strict=True)
     noise.follow(after)
     return h_nf

@@ -8,7 +8,7 @@
 | `random` | as badly as can be | a count of degrees |
 """
 
-from gtjax.partition.cut import CutStats, cut_stats
+from gtjax.partition.cut import Cut, CutStats, EvenCut, cut_stats
 from gtjax.partition.partition import Partition
 from gtjax.partition.partitioners import PARTITIONERS, partition_graph
 from gtjax.partition.regroup import Regrouping
@@ -17,7 +17,9 @@ from gtjax.partition.streaming import stream_partition
 
 __all__ = [
     "PARTITIONERS",
+    "Cut",
     "CutStats",
+    "EvenCut",
     "Partition",
     "Regrouping",
     "StoredPartition",

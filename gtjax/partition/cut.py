@@ -78,9 +78,19 @@ class CutStats:
         return self.halo_pq.sum(axis=1)
 
     @property
+    def sent_p(self) -> np.ndarray:
+        """Rows that each part sends, those that several parts need as often."""
+        return self.halo_pq.sum(axis=0)
+
+    @property
+    def own_edges_p(self) -> np.ndarray:
+        """In-edges of each part that start in it as well."""
+        return np.diagonal(self.edges_pq)
+
+    @property
     def cut_edges_p(self) -> np.ndarray:
         """In-edges of each part that come from another part."""
-        return self.edges_p - np.diagonal(self.edges_pq)
+        return self.edges_p - self.own_edges_p
 
     @property
     def cut(self) -> float:
@@ -127,6 +137,58 @@ class CutStats:
         """What `to_json` was called on."""
         names = ("nodes_p", "edges_pq", "halo_pq")
         return cls(*(np.asarray(stored[name], np.int64) for name in names))
+
+
+@dataclass(frozen=True)
+class EvenCut:
+    """A cut that is not counted but supposed: all parts alike, and all pairs of parts too.
+
+    For graphs that are not at hand. Figures of pairs would take the square of the parts.
+    """
+
+    num_parts: int
+    num_nodes: int
+    num_edges: int
+    cut: float  # share of the edges between parts
+    halo: float  # distinct nodes of other parts that a part needs
+    edge_imbalance: float = 1.0
+    node_imbalance: float = 1.0
+
+    @property
+    def nodes_p(self) -> np.ndarray:
+        """Nodes of each part: as many as the largest is supposed to have."""
+        return self._each(self.num_nodes * self.node_imbalance / self.num_parts)
+
+    @property
+    def edges_p(self) -> np.ndarray:
+        """In-edges of each part."""
+        return self._each(self.num_edges * self.edge_imbalance / self.num_parts)
+
+    @property
+    def own_edges_p(self) -> np.ndarray:
+        """In-edges of each part that start in it as well."""
+        return self.edges_p - self.cut_edges_p
+
+    @property
+    def cut_edges_p(self) -> np.ndarray:
+        """In-edges of each part that come from another part."""
+        return self._each(self.cut * self.num_edges * self.edge_imbalance / self.num_parts)
+
+    @property
+    def halo_p(self) -> np.ndarray:
+        """Distinct nodes of other parts that each part needs."""
+        return self._each(self.halo)
+
+    @property
+    def sent_p(self) -> np.ndarray:
+        """Rows that each part sends."""
+        return self.halo_p
+
+    def _each(self, count: float) -> np.ndarray:
+        return np.full(self.num_parts, int(np.ceil(count)), np.int64)
+
+
+Cut = CutStats | EvenCut
 
 
 def cut_stats(graph: Graph, owner_n: np.ndarray, num_parts: int) -> CutStats:

@@ -20,8 +20,8 @@ class ParallelConfig:
         "node_by_feature",
         "isolated",
     ] = "auto"
-    """Way of spreading attention; "auto" is single on one device and node_halo on more. All are
-    exact but isolated, which leaves out the edges between parts in training."""
+    """Way of spreading attention; "auto" is what the planner finds to be the fastest that fits. All
+    are exact but isolated, which leaves out the edges between parts in training."""
     devices: int | None = None
     """Devices to use, by default all accelerators or one CPU; on a CPU so many are simulated."""
     mesh: str | None = None
@@ -38,10 +38,19 @@ class ParallelConfig:
     """With isolated: clusters that each draw deals out to a part."""
     coverage: Literal["none", "importance", "distance", "shrinkage"] = "importance"
     """With isolated: how gradients of parts are weighted by what their nodes see of the graph."""
+    hardware: str | None = None
+    """What the planner plans for: a preset or the file of a profile; by default the devices here,
+    measured once."""
+    memory: float | None = None
+    """GiB that each device may use; by default nine tenths of what it has."""
+    replan: bool = False
+    """With auto: if steps take 1.5 times as long as planned, try the runner-up; keep the faster."""
 
     def __post_init__(self) -> None:
         if self.devices is not None and self.devices < 1:
             raise ValueError(f"devices is at least 1; found {self.devices}")
+        if self.memory is not None and self.memory <= 0:
+            raise ValueError(f"memory is positive; found {self.memory}")
         if self.repartition < 0:
             raise ValueError(f"repartition is not negative; found {self.repartition}")
         if self.clusters < 1:

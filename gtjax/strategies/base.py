@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from gtjax.graph import Graph
-from gtjax.partition import CutStats, Partition
+from gtjax.partition import Cut, Partition
 from gtjax.strategies.numbering import Numbering, rows_of_parts
 from pallas_kernels.segment_attention import Backend, Dropout
 
@@ -73,6 +73,20 @@ class Transfer:
     axis: str
     bytes: float
     count: int = 1
+    hideable: bool = False  # some attention does not wait for it
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A call of the attention kernel, once forward and once backward in every layer."""
+
+    edges: float  # of the device that has most
+    mean_edges: float  # of all devices
+    rows: int
+    senders: int  # rows of the tables of keys and values
+    heads: int
+    width: int  # of a row, over all these heads
+    hides: bool = False  # runs while transfers are on the way
 
 
 @dataclass(frozen=True)
@@ -80,8 +94,12 @@ class Demand:
     """What attention costs in one training step, forward and backward, on the busiest device."""
 
     transfers: tuple[Transfer, ...]
+    passes: tuple[Pass, ...]  # of one layer
     flops: float
     remote_bytes: float  # keys and values of other devices that are held at once, in one layer
+    kept_bytes: float = 0.0  # of those, what each layer keeps for its backward pass
+    backward_bytes: float = 0.0  # that the backward pass of one layer holds at once
+    traded_bytes: float = 0.0  # copies of rows that are traded for heads, in one layer
 
     @property
     def bytes_moved(self) -> dict[str, float]:
@@ -161,11 +179,11 @@ class Strategy(Protocol):
         """Rounds of attention with the same weights, inside `shard_map`."""
         ...
 
-    def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
+    def demand(self, cut: Cut, model: ModelShape, mesh: MeshShape) -> Demand:
         """What it costs, by arithmetic."""
         ...
 
-    def padded_edges(self, cut: CutStats, mesh: MeshShape) -> int:
+    def padded_edges(self, cut: Cut, mesh: MeshShape) -> int:
         """Edges of every part as the layout pads them."""
         ...
 
@@ -252,6 +270,14 @@ def attention_flops(edges: float, hidden: int) -> float:
     return 2.0 * hidden * edges * (2 + 5)
 
 
-def part_rows(cut: CutStats, mesh: MeshShape) -> int:
+def attention_pass(
+    edges_p: np.ndarray, rows: int, senders: int, model: ModelShape, *, hides: bool = False
+) -> Pass:
+    """Attention of every part over so many edges."""
+    most, mean = float(edges_p.max()), float(edges_p.mean())
+    return Pass(most, mean, rows, senders, model.heads, model.hidden, hides)
+
+
+def part_rows(cut: Cut, mesh: MeshShape) -> int:
     """Rows of every part: those of the largest, padded as `Strategy.layout` does."""
     return rows_of_parts(int(cut.nodes_p.max()), cut.num_parts, mesh.feature)

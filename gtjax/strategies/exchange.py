@@ -9,6 +9,7 @@ the longest of all. A round is a `ppermute`, and only pairs that have something 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from gtjax.partition import Cut, EvenCut
 from gtjax.strategies.base import NODE, Transfer
 from gtjax.strategies.numbering import Numbering
 from gtjax.strategies.part_edges import PartEdges
@@ -74,6 +76,14 @@ def plan_rounds(halo_pq: np.ndarray) -> list[Messages]:
         rounds.append(Messages(tuple(zip(senders.tolist(), receivers.tolist(), strict=True)), rows))
         left_pq[receivers, senders] -= np.minimum(lengths, rows)
     return rounds
+
+
+def halo_rounds(cut: Cut) -> list[Messages]:
+    """The rounds of an exchange, from counts alone."""
+    if isinstance(cut, EvenCut):  # every part hears from every other, all messages alike
+        rows = -(-int(cut.halo_p.max()) // max(1, cut.num_parts - 1))
+        return [Messages((), rows)] * (cut.num_parts - 1) if rows else []
+    return plan_rounds(cut.halo_pq)
 
 
 def _matching(left_pq: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -230,6 +240,11 @@ def travelling(
     rounds: Sequence[Messages], parts: int, row_bytes: int, times: int
 ) -> tuple[Transfer, ...]:
     """The rounds as transfers of the part that receives most."""
-    heard_p = [[each for each in rounds if part in each.targets] for part in range(parts)]
-    most = max(heard_p, key=lambda heard: sum(each.rows for each in heard))
-    return tuple(Transfer("collective-permute", NODE, e.rows * row_bytes, times) for e in most)
+    most = list(rounds)
+    if any(each.pairs for each in rounds):  # else all parts are alike
+        heard_p = [[each for each in rounds if part in each.targets] for part in range(parts)]
+        most = max(heard_p, key=lambda heard: sum(each.rows for each in heard))
+    return tuple(
+        Transfer("collective-permute", NODE, rows * row_bytes, times * count, hideable=True)
+        for rows, count in Counter(each.rows for each in most).items()
+    )

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from gtjax.graph import Graph, UserError
-from gtjax.partition import CutStats, Partition
+from gtjax.partition import Cut, Partition
 from gtjax.strategies.base import (
     NODE,
     Demand,
@@ -29,6 +29,8 @@ from gtjax.strategies.base import (
     ModelShape,
     RoundByRound,
     attention_flops,
+    attention_pass,
+    part_rows,
 )
 from gtjax.strategies.fitting import only_axes
 from gtjax.strategies.numbering import number_nodes, padded
@@ -114,11 +116,12 @@ class Isolated(RoundByRound):
             q_nhd, k_nhd, v_nhd, arrays, bias_eh, dropout=dropout, kernel=kernel
         )
 
-    def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
+    def demand(self, cut: Cut, model: ModelShape, mesh: MeshShape) -> Demand:
         """Arithmetic alone: gradients of parameters are exchanged under every strategy."""
-        edges = float(np.diagonal(cut.edges_pq).max())
-        return Demand((), model.layers * attention_flops(edges, model.hidden), 0.0)
+        rows, edges = part_rows(cut, mesh), float(cut.own_edges_p.max())
+        passes = (attention_pass(cut.own_edges_p, rows, rows, model),)
+        return Demand((), passes, model.layers * attention_flops(edges, model.hidden), 0.0)
 
-    def padded_edges(self, cut: CutStats, mesh: MeshShape) -> int:
+    def padded_edges(self, cut: Cut, mesh: MeshShape) -> int:
         """Those within the fullest part."""
-        return padded(max(self.edges, np.diagonal(cut.edges_pq).max()), mesh.feature)
+        return padded(max(self.edges, cut.own_edges_p.max()), mesh.feature)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from gtjax.graph import Graph
-from gtjax.partition import CutStats, Partition
+from gtjax.partition import Cut, Partition
 from gtjax.strategies.base import (
     NODE,
     Demand,
@@ -24,6 +24,7 @@ from gtjax.strategies.base import (
     ModelShape,
     Transfer,
     attention_flops,
+    attention_pass,
     part_rows,
     tables_fetched,
 )
@@ -90,7 +91,7 @@ class NodeAllGather(FetchThenAttend):
         """Attention with keys and values as (the part's own, what `fetch` gave)."""
         return segment_attention(q_nhd, keys[1], values[1], arrays, bias_eh, **options)
 
-    def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
+    def demand(self, cut: Cut, model: ModelShape, mesh: MeshShape) -> Demand:
         """Keys and values of all other parts, and their gradients back."""
         rows = part_rows(cut, mesh)
         others = (cut.num_parts - 1) * rows * model.hidden * model.bytes_per_value
@@ -99,9 +100,12 @@ class NodeAllGather(FetchThenAttend):
             Transfer("reduce-scatter", NODE, others, tables_fetched(model)),
         )
         flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
-        return Demand(transfers, flops, 2.0 * others)
+        passes = (attention_pass(cut.edges_p, rows, cut.num_parts * rows, model),)
+        # Gradients of all tables, and queries, outputs and their gradients.
+        backward = 4.0 * model.hidden * rows * (2 * cut.num_parts + 4)
+        return Demand(transfers, passes, flops, 2.0 * others, 2.0 * others, backward)
 
-    def padded_edges(self, cut: CutStats, mesh: MeshShape) -> int:
+    def padded_edges(self, cut: Cut, mesh: MeshShape) -> int:
         """Those of the fullest part."""
         return padded(cut.edges_p.max(), mesh.feature)
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gtjax.graph import Graph
-from gtjax.partition import CutStats, Partition
+from gtjax.partition import Cut, Partition
 from gtjax.strategies.base import (
     FEATURE,
     NODE,
@@ -100,10 +100,11 @@ class NodeByFeature:
         dropout = _of_these_heads(dropout, q.shape[1])
         return _some_rows(self.inner.propagate(arrays, q, k, v, bias, dropout=dropout, **options))
 
-    def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
+    def demand(self, cut: Cut, model: ModelShape, mesh: MeshShape) -> Demand:
         """The inner strategy's for a share of the heads, and the trade of rows for heads."""
         size = mesh.feature
-        inner = self.inner.demand(cut, replace(model, hidden=model.hidden // size), mesh)
+        share = replace(model, hidden=model.hidden // size, heads=max(1, model.heads // size))
+        inner = self.inner.demand(cut, share, mesh)
         times = 2 * (1 if model.propagates else model.layers)
         away = (size - 1) / size
         values = part_rows(cut, mesh) / size * model.hidden * away
@@ -115,9 +116,12 @@ class NodeByFeature:
         if model.edge_bias:
             bias = self.inner.padded_edges(cut, mesh) / size * model.heads * 4
             transfers.append(Transfer("all-to-all", FEATURE, bias * away, times))
-        return Demand((*inner.transfers, *transfers), inner.flops, inner.remote_bytes)
+        traded = (
+            4.0 * part_rows(cut, mesh) / size * model.hidden * 4
+        )  # queries, keys, values, outputs
+        return replace(inner, transfers=(*inner.transfers, *transfers), traded_bytes=traded)
 
-    def padded_edges(self, cut: CutStats, mesh: MeshShape) -> int:
+    def padded_edges(self, cut: Cut, mesh: MeshShape) -> int:
         """As the inner strategy."""
         return self.inner.padded_edges(cut, mesh)
 

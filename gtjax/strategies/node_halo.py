@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gtjax.graph import Graph
-from gtjax.partition import CutStats, Partition
+from gtjax.partition import Cut, Partition
 from gtjax.strategies.base import (
     NODE,
     Demand,
@@ -26,6 +26,8 @@ from gtjax.strategies.base import (
     MeshShape,
     ModelShape,
     attention_flops,
+    attention_pass,
+    part_rows,
     tables_fetched,
 )
 from gtjax.strategies.exchange import (
@@ -33,9 +35,9 @@ from gtjax.strategies.exchange import (
     Round,
     fetch_all,
     from_arrivals,
+    halo_rounds,
     halos,
     plan_exchange,
-    plan_rounds,
     travelling,
 )
 from gtjax.strategies.fitting import only_axes
@@ -146,7 +148,7 @@ class NodeHalo(FetchThenAttend):
         ]
         return segment_attention_over(q_nhd, sets if arrays.exchange else sets[:1], **options)
 
-    def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
+    def demand(self, cut: Cut, model: ModelShape, mesh: MeshShape) -> Demand:
         """Keys and values of the halo, and their gradients back."""
         # Keys and values travel together, unless keys serve many rounds of values.
         row_bytes = 2 * model.hidden * model.bytes_per_value
@@ -154,15 +156,23 @@ class NodeHalo(FetchThenAttend):
         times = tables_fetched(model) // tables
         if self.exchange == "ragged":
             held = int(cut.halo_p.max())
-            transfers = travelling_at_once(cut.halo_pq, row_bytes * tables // 2, times)
+            transfers = travelling_at_once(cut, row_bytes * tables // 2, times)
         else:
-            rounds = plan_rounds(cut.halo_pq)
+            rounds = halo_rounds(cut)
             held = sum(each.rows for each in rounds)
             transfers = travelling(rounds, cut.num_parts, row_bytes * tables // 2, 2 * times)
         flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
-        return Demand(transfers, flops, float(held * row_bytes))
+        rows = part_rows(cut, mesh)
+        passes = [attention_pass(cut.own_edges_p, rows, rows, model, hides=True)]
+        if held:
+            passes.append(attention_pass(cut.cut_edges_p, rows, held, model))
+        halo = float(held * row_bytes)
+        # Gradients of both tables and of queries, outputs, and what the two passes give apart.
+        row = 4.0 * model.hidden * rows
+        backward = 4.0 * model.hidden * 2 * held + 6.5 * row
+        return Demand(transfers, tuple(passes), flops, halo, halo + 1.2 * row, backward)
 
-    def padded_edges(self, cut: CutStats, mesh: MeshShape) -> int:
+    def padded_edges(self, cut: Cut, mesh: MeshShape) -> int:
         """Those within parts and those between them, each padded to the most."""
-        near, far = np.diagonal(cut.edges_pq).max(), cut.cut_edges_p.max()
+        near, far = cut.own_edges_p.max(), cut.cut_edges_p.max()
         return padded(near, mesh.feature) + padded(far, mesh.feature)

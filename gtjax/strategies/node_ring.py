@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gtjax.graph import Graph
-from gtjax.partition import CutStats, Partition
+from gtjax.partition import Cut, EvenCut, Partition
 from gtjax.strategies.base import (
     NODE,
     Demand,
@@ -28,6 +28,7 @@ from gtjax.strategies.base import (
     ModelShape,
     RoundByRound,
     attention_flops,
+    attention_pass,
     part_rows,
 )
 from gtjax.strategies.exchange import (
@@ -35,8 +36,8 @@ from gtjax.strategies.exchange import (
     bring_all_back,
     fetch_all,
     from_arrivals,
+    halo_rounds,
     plan_exchange,
-    plan_rounds,
     stages,
     travelling,
 )
@@ -132,26 +133,33 @@ class NodeRing(RoundByRound):
         backend = choose_backend(kernel)
         return _ring(backend, dropout.rate, q_nhd, k_nhd, v_nhd, bias_eh, arrays, seed)
 
-    def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
+    def demand(self, cut: Cut, model: ModelShape, mesh: MeshShape) -> Demand:
         """The halo's keys and values twice, and their gradients home once."""
-        rounds = plan_rounds(cut.halo_pq)
+        rounds, rows = halo_rounds(cut), part_rows(cut, mesh)
         row_bytes = 2 * model.hidden * model.bytes_per_value
         transfers = travelling(rounds, cut.num_parts, row_bytes, 3 * model.layers)
         flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
-        blocks = [
-            sum(each.rows for each in rounds[stage])
-            for stage in stages(rounds, part_rows(cut, mesh))
-        ]
-        return Demand(transfers, flops, float(sum(sorted(blocks)[-2:]) * row_bytes))
+        blocks = [sum(each.rows for each in rounds[stage]) for stage in stages(rounds, rows)]
+        passes = [attention_pass(cut.own_edges_p, rows, rows, model, hides=True)]
+        for number, block in enumerate(blocks, start=1):
+            share_p = cut.cut_edges_p * (block / sum(blocks))
+            hides = number < len(blocks)  # the next one travels meanwhile
+            passes.append(attention_pass(share_p, rows, block, model, hides=hides))
+        held = float(sum(sorted(blocks)[-2:]) * row_bytes)
+        # The compiler keeps what keys and values were cut out of, to send from it once more.
+        row = 4.0 * model.hidden * rows
+        return Demand(transfers, tuple(passes), flops, held, 4 * row, 1.75 * held + 5.5 * row)
 
-    def padded_edges(self, cut: CutStats, mesh: MeshShape) -> int:
+    def padded_edges(self, cut: Cut, mesh: MeshShape) -> int:
         """Those within parts, and those of each stage, each padded to the most.
 
         A pair of parts that talks in several rounds is taken to have as many edges in each row.
         """
-        rounds = plan_rounds(cut.halo_pq)
+        edges = padded(cut.own_edges_p.max(), mesh.feature)
+        if isinstance(cut, EvenCut):
+            return edges + padded(cut.cut_edges_p.max(), mesh.feature)
+        rounds = halo_rounds(cut)
         left_pq = cut.halo_pq.copy()
-        edges = padded(np.diagonal(cut.edges_pq).max(), mesh.feature)
         for stage in stages(rounds, part_rows(cut, mesh)):
             edges_p = np.zeros(cut.num_parts)
             for each in rounds[stage]:

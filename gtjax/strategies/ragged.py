@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gtjax.partition import Cut
 from gtjax.strategies.base import NODE, Transfer
 from gtjax.strategies.exchange import apart, side_by_side
 
@@ -113,10 +114,10 @@ _trade.defvjp(_forward, _backward)
 ragged_all_to_all = bind(jax.lax.ragged_all_to_all, axis_name=NODE)
 
 
-def travelling_at_once(halo_pq: np.ndarray, row_bytes: int, times: int) -> tuple[Transfer, ...]:
+def travelling_at_once(cut: Cut, row_bytes: int, times: int) -> tuple[Transfer, ...]:
     """Forward and back, `times` each: what the part receives that receives most, there and here."""
     return tuple(
-        Transfer("ragged-all-to-all", NODE, int(rows_p.max()) * row_bytes, times)
-        for rows_p in (halo_pq.sum(axis=1), halo_pq.sum(axis=0))
+        Transfer("ragged-all-to-all", NODE, int(rows_p.max()) * row_bytes, times, hideable=True)
+        for rows_p in (cut.halo_p, cut.sent_p)
         if rows_p.any()
     )

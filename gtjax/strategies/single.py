@@ -8,13 +8,15 @@ import jax
 import numpy as np
 
 from gtjax.graph import Graph, UserError
-from gtjax.partition import CutStats, Partition
+from gtjax.partition import Cut, Partition
 from gtjax.strategies.base import (
     Demand,
     Layout,
     MeshShape,
     ModelShape,
     attention_flops,
+    attention_pass,
+    part_rows,
 )
 from gtjax.strategies.numbering import number_nodes, padded
 from gtjax.strategies.part_edges import edge_numbers, edges_by_part
@@ -100,10 +102,12 @@ class Single:
         options = {"rounds": rounds, "restart": restart, "dropout": dropout, "kernel": kernel}
         return propagate(q_nhd, k_nhd, v_nhd, arrays, bias_eh, **options)
 
-    def demand(self, cut: CutStats, model: ModelShape, mesh: MeshShape) -> Demand:
+    def demand(self, cut: Cut, model: ModelShape, mesh: MeshShape) -> Demand:
         """Arithmetic alone."""
-        return Demand((), model.layers * attention_flops(cut.num_edges, model.hidden), 0.0)
+        rows = part_rows(cut, mesh)
+        passes = (attention_pass(cut.edges_p, rows, rows, model),)
+        return Demand((), passes, model.layers * attention_flops(cut.num_edges, model.hidden), 0.0)
 
-    def padded_edges(self, cut: CutStats, mesh: MeshShape) -> int:
+    def padded_edges(self, cut: Cut, mesh: MeshShape) -> int:
         """All of them."""
         return padded(cut.edges_p.max(), mesh.feature)

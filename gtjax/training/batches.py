@@ -60,10 +60,11 @@ def make_batches(
     training: Spread,
     exact: Spread,
     progress: Progress | None = None,
+    partition: Partition | None = None,
 ) -> Batches:
-    """The batches of a run, of which the first are placed."""
+    """The batches of a run, of which the first are placed; see `whole_layout`."""
     host = prepare(graph, config, progress)
-    layout, partition = whole_layout(host, config, exact, progress)
+    layout, partition = whole_layout(host, config, exact, progress, partition)
     whole = place_batch(host, layout, exact)
     if training.strategy.exact:
         return OneBatch(whole)

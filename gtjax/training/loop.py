@@ -19,14 +19,18 @@ import numpy as np
 
 from gtjax.graph import Graph, UserError
 from gtjax.nn import ModelConfig
+from gtjax.planner import Candidate
+from gtjax.sharding.place import place_everywhere
 from gtjax.strategies.kernels import kernel_name, missing_kernels
 from gtjax.training.batches import Batches, make_batches
 from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
 from gtjax.training.config import TrainConfig, to_mapping
 from gtjax.training.events import EventWriter
 from gtjax.training.interrupt import StopRequest
+from gtjax.training.planning import decided, is_planned, with_option
 from gtjax.training.prepare import Batch
 from gtjax.training.progress import progress, say
+from gtjax.training.replan import Watch
 from gtjax.training.report import write_report
 from gtjax.training.run_folder import RunFolder, versions
 from gtjax.training.step import Program, State, find_not_finite
@@ -71,7 +75,7 @@ def fit(
     if model is not None:
         config = dataclasses.replace(config, model=model)
     run = _Run(graph, config, show_progress)  # refuses what cannot run before making a folder
-    return run.from_the_start(RunFolder.create(config))
+    return run.from_the_start(RunFolder.create(run.config))
 
 
 def resume(
@@ -90,6 +94,9 @@ class _Run:
     folder: RunFolder
 
     def __init__(self, graph: Graph, config: TrainConfig, show: bool):
+        with progress("planning", 1.0, show=show and is_planned(config)) as update:
+            config, self.plan = decided(config, graph, update)
+        self.watch = self.plan and Watch(self.plan, may_change=config.parallel.replan)
         self.graph, self.config, self.show = graph, config, show
         self.task = Task.of(graph, config.metric, config.optim.label_smoothing)
         self.kernel = kernel_name(config.kernel)
@@ -102,8 +109,12 @@ class _Run:
         self._describe_data()
         if self.show:
             say(f"{self.graph}\nrun folder: {self.folder.path}")
+            if self.plan is not None:
+                say(f"plan: {self.plan.flip}")
             for name, reason in missing_kernels().items():
                 say(f"using kernel {self.kernel}; {name} would be faster, but {reason}")
+        if self.plan is not None:
+            self.folder.write_json("plan.json", self.plan.to_json())
         return self._run(lambda checkpoints, start: start)
 
     def from_checkpoint(self, folder: RunFolder) -> Result:
@@ -143,7 +154,7 @@ class _Run:
         ):
             snapshot = begin(checkpoints, Snapshot(state, Best.none_yet(state.params)))
             batches = self._batches()
-            snapshot = self._train(snapshot, batches, checkpoints, events, stop)
+            snapshot, batches = self._train(snapshot, batches, checkpoints, events, stop)
             checkpoints.save(snapshot)
         if stop.asked and snapshot.state.step < self.config.steps:
             raise Interrupted(
@@ -155,7 +166,24 @@ class _Run:
     def _batches(self) -> Batches:
         spreads = (self.program.spread, self.program.exact)
         with progress("preparing", 1.0, show=self.show) as update:
-            return make_batches(self.graph, self.config, *spreads, progress=update)
+            partition = None
+            if self.watch is not None and self.watch.running.parts is not None:
+                partition = self.watch.running.parts.partition
+            return make_batches(
+                self.graph, self.config, *spreads, progress=update, partition=partition
+            )
+
+    def _change_to(self, candidate: Candidate, snapshot: Snapshot) -> tuple[Snapshot, Batches, Any]:
+        """Go on under another strategy: the same state, moved as it is."""
+        if self.show:
+            say(f"slower than planned; going on with {candidate.option.name}")
+        self.config = with_option(self.config, candidate.option)
+        self.program = Program(self.config, self.graph, self.task)
+        self.folder.write_json("config.json", to_mapping(self.config))
+        batches = self._batches()
+        snapshot = place_everywhere(self.program.spread.mesh, snapshot)
+        step = min(int(snapshot.state.step), self.config.steps - 1)
+        return snapshot, batches, self._compiled(snapshot.state, batches.at(step))
 
     def _train(
         self,
@@ -164,7 +192,7 @@ class _Run:
         checkpoints: Checkpoints,
         events: EventWriter,
         stop: StopRequest,
-    ) -> Snapshot:
+    ) -> tuple[Snapshot, Batches]:
         config = self.config
         if self.show:
             say("compiling")
@@ -204,7 +232,12 @@ class _Run:
                 if time.monotonic() - saved_at >= config.checkpoint_seconds:
                     checkpoints.save(snapshot)
                     saved_at = time.monotonic()
-        return snapshot
+                if self.watch is not None and rows:
+                    self.watch.saw(rows[-1]["seconds_per_step"])
+                    if other := self.watch.better():
+                        snapshot, batches, advance = self._change_to(other, snapshot)
+                        evaluate, pace = jax.jit(self.program.evaluate), 1
+        return snapshot, batches
 
     def _compiled(self, state: State, batch: Batch) -> Any:
         compiled = self.program.compiled(state, batch, self.config.eval_every)
@@ -257,6 +290,7 @@ class _Run:
             "strategy": self.program.spread.strategy.name,
             "mesh": dataclasses.asdict(self.program.spread.shape),
             **self._exactness(),
+            **({} if self.watch is None else {"plan": self.watch.result()}),
             "kernel": self.kernel,
             "device": jax.devices()[0].device_kind,
             "data": {"name": self.graph.name, "fingerprint": self.graph.fingerprint},

@@ -77,10 +77,17 @@ def make_batch(
 
 
 def whole_layout(
-    host: Prepared, config: TrainConfig, spread: Spread, progress: Progress | None = None
+    host: Prepared,
+    config: TrainConfig,
+    spread: Spread,
+    progress: Progress | None = None,
+    partition: Partition | None = None,
 ) -> tuple[Layout, Partition]:
-    """Share out the nodes and lay out the edges, as the strategy of `spread` does."""
-    partition = partition_graph(
+    """Share out the nodes and lay out the edges, as the strategy of `spread` does.
+
+    `partition` is what the config's partitioner makes of the graph, where that is known already.
+    """
+    partition = partition or partition_graph(
         host.edges,
         spread.shape.node,
         config.parallel.partitioner,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gtjax.graph import Graph, statistics
+from gtjax.planner.explain import draw_plan
 from gtjax.training.run_folder import RunFolder
 
 _PAGE = """<!doctype html>
@@ -55,7 +56,9 @@ def write_report(
         "<div class=pictures>",
         _picture(lambda axes: _losses(axes, rows)),
         _picture(lambda axes: _metrics(axes, rows, result)),
-        "</div><h2>Graph</h2><div class=pictures>",
+        "</div>",
+        *_plan(result, folder.read_json("plan.json")),
+        "<h2>Graph</h2><div class=pictures>",
         _table(shown),
         _picture(lambda axes: _degrees(axes, figures["degree_histogram"])),
         "</div><h2>Settings</h2>",
@@ -92,6 +95,20 @@ def _exactness(result: dict[str, Any]) -> str:
     )
 
 
+def _plan(result: dict[str, Any], plan: dict[str, Any] | None) -> list[str]:
+    """What the planner promised, what was seen, and what else could have been done."""
+    if plan is None or "plan" not in result:
+        return []
+    seen = {name: value for name, value in result["plan"].items() if value not in (None, {})}
+    seen.pop("why", None)
+    return [
+        "<h2>Plan</h2>",
+        f"<p>{html.escape(plan['why'])}</p>",
+        _table(seen),
+        _wide_picture(lambda left, right: draw_plan(left, right, plan)),
+    ]
+
+
 def _table(values: dict[str, Any]) -> str:
     rows = (
         f"<tr><td>{html.escape(str(name).replace('_', ' '))}</td>"
@@ -124,15 +141,26 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _picture(draw: Callable[[Any], None]) -> str:
+    def on(figure: Any) -> None:
+        axes = figure.add_subplot()
+        axes.spines[["top", "right"]].set_visible(False)
+        draw(axes)
+
+    return _svg(on, 4.6, 2.9)
+
+
+def _wide_picture(draw: Callable[[Any, Any], None]) -> str:
+    return _svg(lambda figure: draw(*figure.subplots(1, 2, sharey=True)), 9.2, 3.8)
+
+
+def _svg(draw: Callable[[Any], None], width: float, height: float) -> str:
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     with rc_context({"svg.hashsalt": "gtjax", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(4.6, 2.9), layout="constrained")
-        axes = figure.add_subplot()
-        axes.spines[["top", "right"]].set_visible(False)
-        draw(axes)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(figure)
         file = io.StringIO()
         FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
     return re.sub(r"^.*?(?=<svg)", "", file.getvalue(), flags=re.DOTALL)

@@ -63,7 +63,7 @@ class Program:
         devices: Sequence[Any] | None = None,
     ):
         self.config, self.task = config, task
-        self.model_shape = model_shape(config.model, graph)
+        self.model_shape = model_shape(config.model, graph.num_edge_features)
         self.spread = spread(config.parallel, self.model_shape, devices)
         self.exact = exact_spread(self.spread)  # for evaluation and prediction
         self._sizes = (graph.num_features, task.num_classes, graph.num_edge_features)
@@ -240,13 +240,13 @@ def find_not_finite(program: Program, state: State, batch: Batch) -> str:
     return "the norm of the gradient"
 
 
-def model_shape(model: ModelConfig, graph: Graph) -> ModelShape:
+def model_shape(model: ModelConfig, num_edge_features: int) -> ModelShape:
     """What strategies have to know of the model."""
     return ModelShape(
         layers=model.layers,
         hidden=model.hidden,
         heads=model.heads,
-        edge_bias=graph.num_edge_features > 0,
+        edge_bias=num_edge_features > 0,
         bytes_per_value=jnp.dtype(model.attention_dtype).itemsize,
         # With dropout every round draws anew, and is attention of its own.
         propagates=model.architecture == "decoupled" and not model.attention_dropout,

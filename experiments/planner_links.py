@@ -1,0 +1,210 @@
+"""The planner over real links: processes in network namespaces, with links of a chosen speed.
+
+    sudo python experiments/planner_links.py [--processes 2 4] [--rates 50mbit 1gbit unshaped]
+    python experiments/planner_links.py --table
+
+Every process has a network namespace of its own, linked to a bridge; `tc tbf` holds what each sends
+to the rate. The processes are one `jax.distributed` run over gloo with one device each. They
+measure the links (`gtjax.hardware`), plan for a graph that cuts well and one that cuts badly, then
+run every strategy and time it. Needs Linux, `ip`, `tc` and root. Results are in
+`experiments/planner/links.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent / "planner"
+RATES = {"50mbit": 50e6, "1gbit": 1e9, "unshaped": None}
+GRAPHS = {
+    "grid:rows=60,columns=80": "well cut",
+    "uniform:nodes=4800,edges=150e3": "badly cut",
+}
+PREFIX, NETWORK, PORT = "gtjx", "10.231.7", 29871
+ROUNDS = 5
+LIMIT_SECONDS = 900
+
+
+def main() -> None:
+    """Make namespaces for every number of processes and rate, and run the workers in them."""
+    parser = argparse.ArgumentParser(description="The planner over real links.")
+    parser.add_argument("--processes", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--rates", nargs="+", choices=list(RATES), default=list(RATES))
+    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--table", action="store_true", help="print the stored results")
+    parser.add_argument("--worker", nargs=2, type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker is not None:
+        work(*arguments.worker)
+        return
+    path = arguments.out / "links.json"
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
+    if not arguments.table:
+        for processes in arguments.processes:
+            for rate in arguments.rates:
+                found = run(processes, rate)
+                results["runs"] = [
+                    r for r in results["runs"] if (r["processes"], r["rate"]) != (processes, rate)
+                ] + [found]
+                results["command"] = "python experiments/planner_links.py"
+                results["versions"] = {
+                    package: importlib.metadata.version(package) for package in ("gtjax", "jax")
+                }
+                arguments.out.mkdir(exist_ok=True, parents=True)
+                path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print(table(results))
+
+
+def run(processes: int, rate: str) -> dict[str, Any]:
+    """One run of all processes, in namespaces that are removed again."""
+    try:
+        _make_namespaces(processes, rate)
+        command = [sys.executable, __file__, "--worker", str(processes)]
+        workers = [
+            subprocess.Popen(
+                ["ip", "netns", "exec", f"{PREFIX}{number}", *command, str(number)],
+                stdout=subprocess.PIPE if number == 0 else subprocess.DEVNULL,
+                text=True,
+            )
+            for number in range(processes)
+        ]
+        try:
+            text, _ = workers[0].communicate(timeout=LIMIT_SECONDS)
+        finally:
+            for each in workers:
+                each.kill()
+                each.wait()
+    finally:
+        _remove_namespaces(processes)
+    found = json.loads(text.splitlines()[-1])
+    for case in found["cases"]:
+        print(
+            f"{processes} x {rate}, {case['graph']}: measured {found['link_bytes'] * 8e-6:.0f} "
+            f"Mbit/s, chose {case['chosen']}, best {case['best']}, regret {case['regret']:.2f}",
+            flush=True,
+        )
+    return {"processes": processes, "rate": rate, **found}
+
+
+def _make_namespaces(processes: int, rate: str) -> None:
+    _remove_namespaces(processes)
+    _do("ip", "link", "add", f"{PREFIX}br", "type", "bridge")
+    _do("ip", "link", "set", f"{PREFIX}br", "up")
+    for number in range(processes):
+        name, here, there = f"{PREFIX}{number}", f"{PREFIX}h{number}", f"{PREFIX}n{number}"
+        _do("ip", "netns", "add", name)
+        _do("ip", "link", "add", here, "type", "veth", "peer", "name", there)
+        _do("ip", "link", "set", there, "netns", name)
+        _do("ip", "link", "set", here, "master", f"{PREFIX}br", "up")
+        inside = ("ip", "netns", "exec", name)
+        _do(*inside, "ip", "addr", "add", f"{NETWORK}.{number + 1}/24", "dev", there)
+        _do(*inside, "ip", "link", "set", there, "up")
+        _do(*inside, "ip", "link", "set", "lo", "up")
+        if RATES[rate] is not None:
+            tbf = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms")
+            _do(*inside, "tc", "qdisc", "add", "dev", there, *tbf)
+
+
+def _remove_namespaces(processes: int) -> None:
+    for number in range(processes):
+        _do("ip", "netns", "del", f"{PREFIX}{number}", check=False)
+        _do("ip", "link", "del", f"{PREFIX}h{number}", check=False)
+    _do("ip", "link", "del", f"{PREFIX}br", check=False)
+
+
+def _do(*command: str, check: bool = True) -> None:
+    subprocess.run(command, check=check, stderr=None if check else subprocess.DEVNULL)
+
+
+def work(processes: int, number: int) -> None:
+    """One process: join, measure, plan, and run every candidate."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["GLOO_SOCKET_IFNAME"] = f"{PREFIX}n{number}"
+    import jax
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_num_cpu_devices", 1)
+    jax.distributed.initialize(f"{NETWORK}.1:{PORT}", processes, number)
+
+    from planner import Running, name_of  # the script beside this one
+
+    import gtjax
+    from gtjax.hardware.measure import measure
+
+    hardware = measure(jax.devices(), lambda done, text: None)
+    curve = hardware.curve("collective-permute", processes, processes)
+    found: dict[str, Any] = {
+        "link_bytes": curve.bandwidth,
+        "latency": curve.latency,
+        "curves": [[c.collective, c.devices, c.hosts, c.points] for c in hardware.curves],
+        "cases": [],
+    }
+    for name, kind in GRAPHS.items():
+        model = gtjax.ModelConfig(hidden=32, heads=4, layers=2, remat="elementwise")
+        config = gtjax.TrainConfig(
+            model=model, parallel=gtjax.ParallelConfig(devices=processes, partitioner="metis")
+        )
+        graph = gtjax.load(name)
+        plan = gtjax.plan(graph, config=config, hardware=hardware)
+        rows = []
+        for candidate in plan.candidates:
+            if candidate.price is None:
+                continue
+            running = Running(graph, config, candidate)
+            for _ in range(ROUNDS + 1):
+                running.run()
+            rows.append(
+                {
+                    "name": name_of(candidate),
+                    "measured_seconds": statistics.median(running.times[1:]),
+                    "predicted_seconds": candidate.price.seconds,
+                    "moved_bytes": candidate.price.moved_bytes,
+                }
+            )
+        assert plan.chosen is not None
+        chosen = next(row for row in rows if row["name"] == name_of(plan.chosen))
+        best = min(rows, key=lambda row: row["measured_seconds"])
+        found["cases"].append(
+            {
+                "graph": name,
+                "kind": kind,
+                "cut": plan.chosen.parts.cut.cut if plan.chosen.parts else None,
+                "chosen": chosen["name"],
+                "best": best["name"],
+                "regret": chosen["measured_seconds"] / best["measured_seconds"],
+                "why": plan.flip,
+                "rows": rows,
+            }
+        )
+    if number == 0:
+        print(json.dumps(found), flush=True)
+    time.sleep(0.5)  # so that nobody misses the last message
+
+
+def table(results: dict[str, Any]) -> str:
+    """The results as in the README."""
+    lines = [
+        "| processes | link | measured, Mbit/s | graph | chosen | fastest measured | regret |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for each in results["runs"]:
+        speed = f"{each['link_bytes'] * 8e-6:,.0f}"
+        lines += [
+            f"| {each['processes']} | {each['rate']} | {speed} | {case['graph']} "
+            f"({case['kind']}) | {case['chosen']} | {case['best']} | {case['regret']:.2f} |"
+            for case in each["cases"]
+        ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
