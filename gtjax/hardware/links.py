@@ -24,8 +24,8 @@ AXIS, OTHER = "axis", "other"
 SIZES = tuple(
     2**power for power in (8, 10, 12, 14, 16, 18, 20, 22)
 )  # bytes received: 256 B to 4 MiB
-LARGER = (2**24, 2**26)  # only where the one before took less than LARGE_SECONDS
-LARGE_SECONDS = 0.1
+LARGER = (2**24,)  # only where the one before took less than LARGE_SECONDS
+LARGE_SECONDS = 0.05
 ROUNDS = 4  # collectives one after the other in a program, so that its start does not count
 
 Progress = Callable[[float, str], None]

@@ -21,7 +21,7 @@ MOST = 7  # repetitions
 def seconds_of(program: Callable[..., Any], *arguments: Any) -> float:
     """The median of a few runs after a first one that is not counted."""
     first = agreed(_once(program, arguments))
-    if first > 1.0:  # too long to repeat, and too long for a warm-up to matter
+    if first > 0.25:  # too long to repeat, and too long for a warm-up to matter
         return first
     repeats = int(np.clip(ENOUGH / max(first, 1e-6), 3, MOST))
     times = [_once(program, arguments) for _ in range(repeats)]

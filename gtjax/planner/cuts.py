@@ -118,6 +118,6 @@ class SupposedCuts:
         if not crossing or not remote:
             return 0.0
         degree = max(1.0, self.edges / self.nodes)
-        fewest = min(remote, crossing / degree)
         most = remote * -math.expm1(-crossing / remote)  # senders drawn at random
+        fewest = min(most, crossing / degree)
         return fewest ** (1 - self.bend) * most**self.bend

@@ -83,8 +83,11 @@ def plan(
     if model is not None:
         config = dataclasses.replace(config, model=model)
     parallel = config.parallel
-    hardware = hardware or hardware_of(parallel, lambda done, text: progress(0.6 * done, text))
-    devices = devices_of(parallel, hardware)
+    if hardware is None:
+        hardware = hardware_of(parallel, lambda done, text: progress(0.6 * done, text))
+        devices = devices_of(parallel, hardware)
+    else:
+        devices = _wanted(parallel) or hardware.devices
     work = model_work(config, graph)
     platform = hardware.platform
     choices = list(_options(config, devices, graph))

@@ -31,7 +31,9 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda o: f"{o.name}-{o.mesh.node}-{o.mesh.feature}")
+@pytest.mark.parametrize(
+    "option", OPTIONS, ids=lambda o: f"{o.name}-{o.mesh.node}-{o.mesh.feature}"
+)
 def test_bytes_and_memory_are_those_of_the_compiled_step(graph, option):
     _check(graph, option, MODEL)
 
