@@ -30,8 +30,7 @@ from pallas_kernels.segment_attention.api import backend_name
 
 ALL = PartitionSpec("all")
 WIDTHS = (32, 64, 128, 256, 512)
-PASS_VALUES = 2**22  # of a pass over memory, shared out over the devices of a host
-CALIBRATION = 2.0**-24
+PASS_VALUES = 2**23  # of a pass over memory, shared out over the devices of a host
 
 Progress = Callable[[float, str], None]
 
@@ -95,8 +94,8 @@ def measure_compute(devices: Sequence[Any], progress: Progress) -> Compute:
 
 
 def _rows_for(every: Devices, width: int) -> int:
-    """Rows that make a product last some milliseconds on a core of a processor."""
-    return max(64, int(2e8 / (2 * width * width)) // every.shared)
+    """Rows that make a product last some tens of milliseconds on a core of a processor."""
+    return max(64, int(1e9 / (2 * width * width)) // every.shared)
 
 
 def _matmul(every: Devices, width: int) -> float:

@@ -8,13 +8,13 @@ import pytest
 
 from gtjax.graph import GENERATORS
 from gtjax.nn import ModelConfig
+from gtjax.partition import partition_graph
 from gtjax.planner import options, price
 from gtjax.sharding.config import ParallelConfig
 from gtjax.training.config import TrainConfig
 from gtjax.training.planning import model_work, with_option
 from gtjax.training.prepare import prepare_graph
 from gtjax.training.step_cost import step_cost
-from gtjax.partition import partition_graph
 from tests.planner.profiles import profile
 
 GRAPHS = {
