@@ -29,10 +29,10 @@ import numpy as np
 
 import gtjax
 from gtjax.hardware.measure import measured_profile
-from gtjax.planner import Candidate, Plan
+from gtjax.planner import Candidate, GraphCuts, Plan, price
 from gtjax.sharding.collectives import bytes_received
-from gtjax.training.planning import with_option
-from gtjax.training.prepare import place_batch, prepare
+from gtjax.training.planning import locality_of, model_work, with_option
+from gtjax.training.prepare import place_batch, prepare, prepare_graph
 from gtjax.training.step import Program
 from gtjax.training.step_cost import peak_bytes
 from gtjax.training.task import Task
@@ -97,7 +97,6 @@ class Running:
         partition = candidate.parts.partition or gtjax.partition_graph(
             host.edges, spread.shape.node, candidate.option.partitioner, seed=SEED
         )
-        self.cut = partition.cut(host.edges)
         layout = spread.strategy.layout(
             host.edges,
             partition,
@@ -118,11 +117,16 @@ class Running:
         self.times.append(time.perf_counter() - started)
 
 
-def measure(case: Case, graph: Any, devices: int, rounds: int) -> dict[str, Any]:
-    """Everything of one case."""
+def settings_of(case: Case, devices: int) -> tuple[gtjax.TrainConfig, Any]:
+    """The config of a case, and the hardware, which is measured once."""
     parallel = gtjax.ParallelConfig(devices=devices)
     config = gtjax.TrainConfig(model=case.model, parallel=parallel, seed=SEED)
-    hardware = measured_profile(jax.devices()[:devices])
+    return config, measured_profile(jax.devices()[:devices])
+
+
+def measure(case: Case, graph: Any, devices: int, rounds: int) -> dict[str, Any]:
+    """Everything of one case."""
+    config, hardware = settings_of(case, devices)
     started = time.perf_counter()
     plan = gtjax.plan(graph, config=config, hardware=hardware)
     seconds = time.perf_counter() - started
@@ -132,25 +136,17 @@ def measure(case: Case, graph: Any, devices: int, rounds: int) -> dict[str, Any]
             each.run()
             if number == 0:  # the first run of a program is not like the others
                 each.times.clear()
-    rows = [_row(each, graph, config, hardware, devices) for each in running]
-    best = min(row["measured_seconds"] for row in rows)
+    predictor = Predictor(graph, config, hardware)
+    rows = [_row(each, predictor, devices) for each in running]
     assert plan.chosen is not None
-    chosen = next(
-        row
-        for row, each in zip(rows, running, strict=True)
-        if each.candidate.option == plan.chosen.option
-    )
     return {
         "graph": case.graph,
         "kind": case.kind,
         "model": [case.layers, case.hidden, case.heads],
         "devices": devices,
         "plan_seconds": seconds,
-        "chosen": name_of(plan.chosen),
-        "regret": chosen["measured_seconds"] / best,
-        "best": min(rows, key=lambda row: row["measured_seconds"])["name"],
-        "rows": rows,
         "why": plan.flip,
+        **_outcome(name_of(plan.chosen), rows),
     }
 
 
@@ -170,34 +166,68 @@ def name_of(each: Candidate) -> str:
     return f"{option.name} {option.mesh.node}x{option.mesh.feature} {option.partitioner}"
 
 
-def _row(each: Running, graph: Any, config: Any, hardware: Any, devices: int) -> dict[str, Any]:
-    """Prediction, of the very partition that ran, beside what was compiled and measured."""
-    from gtjax.planner import price
-    from gtjax.training.planning import _locality, model_work
-    from gtjax.training.prepare import prepare_graph
+class Predictor:
+    """Prices of a case, for the very partitions that ran."""
 
-    option = each.candidate.option
-    edges = prepare_graph(graph, config.prepare)
-    predicted = price(
-        option.strategy,
-        each.cut,
-        model_work(config, graph),
-        option.mesh,
-        hardware,
-        option.remat,
-        _locality(edges, config),
-    )
+    def __init__(self, graph: Any, config: gtjax.TrainConfig, hardware: Any):
+        self._edges = prepare_graph(graph, config.prepare)
+        self._work, self._hardware = model_work(config, graph), hardware
+        self._locality = locality_of(self._edges, config)
+        self._cuts = GraphCuts(self._edges, SEED)
+
+    def __call__(self, option: Any) -> dict[str, Any]:
+        """Predicted bytes, memory and time."""
+        cut = self._cuts.exact(option.partitioner, option.mesh.node).cut
+        settings = (self._work, option.mesh, self._hardware, option.remat, self._locality)
+        predicted = price(option.strategy, cut, *settings)
+        return {
+            "predicted_bytes": predicted.moved_bytes,
+            "predicted_peak_bytes": predicted.peak_bytes,
+            "predicted_seconds": predicted.seconds,
+            "split": predicted.to_json(),
+        }
+
+
+def _row(each: Running, predictor: Predictor, devices: int) -> dict[str, Any]:
+    """Prediction beside what was compiled and measured."""
     received = bytes_received(each.step.as_text(), devices)
     return {
         "name": name_of(each.candidate),
         "received_bytes": sum(received.values()),
-        "predicted_bytes": predicted.moved_bytes,
         "peak_bytes": peak_bytes(each.step),
-        "predicted_peak_bytes": predicted.peak_bytes,
         "measured_seconds": statistics.median(each.times),
-        "predicted_seconds": predicted.seconds,
-        "split": predicted.to_json(),
+        **predictor(each.candidate.option),
     }
+
+
+def predict_again(found: dict[str, Any], data: Path | None) -> dict[str, Any] | None:
+    """A stored case with new predictions and choice beside its old measurements.
+
+    None if the choice was not among those that were timed.
+    """
+    (case,) = [
+        c
+        for c in CASES
+        if (c.graph, [c.layers, c.hidden, c.heads]) == (found["graph"], found["model"])
+    ]
+    graph, devices = load(case, data), found["devices"]
+    config, hardware = settings_of(case, devices)
+    plan = gtjax.plan(graph, config=config, hardware=hardware)
+    predictor = Predictor(graph, config, hardware)
+    options = {name_of(each): each.option for each in plan.candidates}
+    rows = [{**row, **predictor(options[row["name"]])} for row in found["rows"]]
+    assert plan.chosen is not None
+    name = name_of(plan.chosen)
+    if name not in {row["name"] for row in rows}:
+        return None
+    return found | _outcome(name, rows) | {"why": plan.flip}
+
+
+def _outcome(chosen: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    best = min(rows, key=lambda row: row["measured_seconds"])
+    (taken,) = [row for row in rows if row["name"] == chosen]
+    regret = taken["measured_seconds"] / best["measured_seconds"]
+    return {"chosen": chosen, "best": best["name"], "regret": regret, "rows": rows}
 
 
 def main() -> None:
@@ -209,10 +239,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, default=HERE)
     parser.add_argument("--table", action="store_true", help="print the stored results")
+    parser.add_argument("--again", action="store_true", help="predict anew what was measured")
+    parser.add_argument("--draw", action="store_true", help="with --table: draw them as well")
     arguments = parser.parse_args()
     path = arguments.out / "results.json"
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"cases": []}
-    if not arguments.table:
+    if arguments.again:
+        jax.config.update("jax_num_cpu_devices", max(DEVICES))
+        again = [predict_again(case, arguments.data) for case in results["cases"]]
+        results["cases"] = [new or old for new, old in zip(again, results["cases"], strict=True)]
+        print(f"{again.count(None)} choices were not timed: those cases keep their old predictions")
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    elif not arguments.table:
         jax.config.update("jax_num_cpu_devices", max(DEVICES))
         arguments.out.mkdir(exist_ok=True, parents=True)
         for number in arguments.cases:
@@ -229,6 +267,8 @@ def main() -> None:
                 print(summary(found), flush=True)
                 results |= known()
                 path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if arguments.draw or not arguments.table:
+        draw(results, arguments.out / "planner.svg")
     print(table(results))
 
 
@@ -323,6 +363,28 @@ def table(results: dict[str, Any]) -> str:
             f"| {case['best']} | {case['regret']:.2f} |"
         )
     return "\n".join(lines)
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Predicted over measured: step time, and memory; a point for every step."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.4, 3.8), layout="constrained")
+    pairs = (
+        ("measured_seconds", "predicted_seconds", 1.0, "seconds a step"),
+        ("peak_bytes", "predicted_peak_bytes", 1e6, "peak MB a device"),
+    )
+    for axes, (measured, predicted, unit, name) in zip(figure.subplots(1, 2), pairs, strict=True):
+        for devices in DEVICES:
+            rows = [r for c in results["cases"] if c["devices"] == devices for r in c["rows"]]
+            x, y = ([row[key] / unit for row in rows] for key in (measured, predicted))
+            axes.plot(x, y, ".", ms=5, alpha=0.7, label=f"{devices} devices")
+        ends = np.array(axes.get_xlim())
+        axes.plot(ends.clip(1e-9), ends.clip(1e-9), "k:", lw=0.8)
+        axes.set(xscale="log", yscale="log", xlabel=f"{name}, actual", ylabel=f"{name}, predicted")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=8)
+    figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":

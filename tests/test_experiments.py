@@ -264,3 +264,14 @@ def test_stored_steps_for_tpus_move_what_their_strategies_say():
                 kind, demanded = "all-reduce", 2 * demanded
             moved = row["collectives"][kind]["bytes"]
             assert least * demanded <= moved <= 1.02 * demanded, (row["strategy"], kind)
+
+
+@pytest.mark.parametrize(("script", "stored"), [("planner", "results"), ("planner_links", "links")])
+def test_the_readme_shows_how_right_the_planner_was(script, stored):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    names = runpy.run_path(str(ROOT / "experiments" / f"{script}.py"))
+    path = ROOT / "experiments" / "planner" / f"{stored}.json"
+    results = json.loads(path.read_text(encoding="utf-8"))
+    assert results["versions"]["jax"]
+    for line in names["table"](results).splitlines():
+        assert line in readme, f"README lacks: {line}"

@@ -25,16 +25,15 @@ class Option:
     @property
     def name(self) -> str:
         """As people read it."""
-        name = self.strategy.name
-        if isinstance(self.strategy, NodeByFeature) and NODE in self.strategy.mesh_axes:
-            name += f"({self.strategy.inner.name})"
+        name = self.strategy.name + (f"({self.inner})" if self.inner else "")
         return name + (" ragged" if exchange_of(self.strategy) == "ragged" else "")
 
     @property
     def inner(self) -> str | None:
         """The node strategy within node_by_feature."""
-        two = isinstance(self.strategy, NodeByFeature) and NODE in self.strategy.mesh_axes
-        return self.strategy.inner.name if two else None  # type: ignore[attr-defined]
+        if isinstance(self.strategy, NodeByFeature) and NODE in self.strategy.mesh_axes:
+            return self.strategy.inner.name
+        return None
 
 
 def exchange_of(strategy: Strategy) -> str:

@@ -26,6 +26,7 @@ class Parts:
     partitioner: str
     cut: Cut
     partition: Partition | None = None  # as the partitioner made it; None if joined or supposed
+    joined: bool = False  # from smaller parts, so that `exact` cuts a little better
 
 
 class GraphCuts:
@@ -42,13 +43,13 @@ class GraphCuts:
         if (partitioner, count) not in self._known:
             whole = self.exact(partitioner, most)
             joined = join_parts(self._graph, whole.partition, whole.cut, count)
-            self._known[partitioner, count] = Parts(partitioner, joined)
+            self._known[partitioner, count] = Parts(partitioner, joined, joined=True)
         return self._known[partitioner, count]
 
     def exact(self, partitioner: str, count: int) -> Parts:
         """In `count` parts as the partitioner makes them."""
         known = self._known.get((partitioner, count))
-        if known is None or known.partition is None:
+        if known is None or known.joined:
             partition = partition_graph(
                 self._graph, count, partitioner, seed=self._seed, progress=self._progress
             )
@@ -109,7 +110,9 @@ class SupposedCuts:
         )
         return Parts(partitioner, supposed)
 
-    exact = None  # nothing to partition
+    def exact(self, partitioner: str, count: int) -> Parts:
+        """Nothing is partitioned, and nothing is joined."""
+        return self.parts(partitioner, count, count)
 
     def halo(self, cut: float, count: int) -> float:
         """Distinct senders of a part's cut edges: between all of a sender's edges and one each."""

@@ -11,7 +11,7 @@ is slower than all parts together (`Compute.alone`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -109,11 +109,11 @@ def gradients(work: ModelWork, mesh: MeshShape) -> tuple[Transfer, ...]:
 
 
 def _forward_again(demand: Demand) -> list[Transfer]:
-    """Of collectives that run forward and backward, the forward half."""
+    """What the forward pass takes of each collective."""
     return [
-        Transfer(each.collective, each.axis, each.bytes, max(1, each.count // 2), each.hideable)
+        replace(each, count=round(each.count * each.forward))
         for each in demand.transfers
-        if each.collective != "reduce-scatter"
+        if each.forward
     ]
 
 
@@ -150,11 +150,11 @@ def pass_seconds(each: Pass, way: str, compute: Compute, locality: Locality) -> 
     weights = _kernel_weights(compute.attention, way)
     if weights is None:
         return _published_pass_seconds(each, way, compute)
-    gap = min(each.senders, ROW_GAP * locality.gap)
+    near = min(each.senders, ROW_GAP * locality.gap)
 
     def seconds(edges: float) -> float:
-        terms = _kernel_terms(edges, each.rows, gap, each.heads, each.width, locality.skew)
-        return float(terms @ weights)
+        shape = (each.rows, each.senders, each.heads, each.width)
+        return float(_kernel_terms(edges, *shape, near, locality.skew) @ weights)
 
     return max(seconds(each.mean_edges), seconds(each.edges) / compute.alone)
 
@@ -167,12 +167,17 @@ def _published_pass_seconds(each: Pass, way: str, compute: Compute) -> float:
 
 
 def _kernel_terms(
-    edges: float, rows: float, senders: float, heads: int, width: int, skew: float
+    edges: float, rows: int, senders: int, heads: int, width: int, near: float, skew: float
 ) -> np.ndarray:
-    """What an attention kernel's time is made of: rows, edges, their heads, values, and misses."""
-    table = max(1.0, senders * width * 2 * FLOAT * (1 - skew) / 2**16)
-    misses = np.log2(1 + table)
-    return np.array([rows * width, edges, edges * heads, edges * width, edges * width * misses])
+    """What an attention kernel's time is made of: rows, edges, their heads, values, and misses.
+
+    Gradients are written for all senders, whether or not edges start there. Rows are gathered from
+    about `near` of them at a time, of which the busiest stay in a cache.
+    """
+    table = near * width * 2 * FLOAT * (1 - skew) / 2**16
+    misses = np.log2(1 + max(1.0, table))
+    values = edges * width
+    return np.array([rows * width, senders * width, edges, edges * heads, values, values * misses])
 
 
 @lru_cache(maxsize=64)
@@ -182,7 +187,10 @@ def _kernel_weights(points: tuple[AttentionPoint, ...], way: str) -> np.ndarray 
     if not able:
         return None
     terms = np.array(
-        [_kernel_terms(p.edges, p.rows, p.senders, p.heads, p.width, p.skew) for p in able]
+        [
+            _kernel_terms(p.edges, p.rows, p.senders, p.heads, p.width, p.senders, p.skew)
+            for p in able
+        ]
     )
     seconds = np.array([p.seconds for p in able])
     weights, _ = nnls(terms / seconds[:, None], np.ones(len(able)))

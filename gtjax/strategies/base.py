@@ -74,6 +74,7 @@ class Transfer:
     bytes: float
     count: int = 1
     hideable: bool = False  # some attention does not wait for it
+    forward: float = 0.5  # share of the `count` that the forward pass takes
 
 
 @dataclass(frozen=True)

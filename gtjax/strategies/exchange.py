@@ -37,11 +37,6 @@ class Messages:
     pairs: tuple[tuple[int, int], ...]
     rows: int
 
-    @property
-    def targets(self) -> frozenset[int]:
-        """Who receives."""
-        return frozenset(target for _, target in self.pairs)
-
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -237,14 +232,28 @@ def apart(rows_nf: jax.Array, tables: Sequence[jax.Array]) -> tuple[jax.Array, .
 
 
 def travelling(
-    rounds: Sequence[Messages], parts: int, row_bytes: int, times: int
+    rounds: Sequence[Messages], parts: int, row_bytes: int, *, forward: int, again: int, back: int
 ) -> tuple[Transfer, ...]:
-    """The rounds as transfers of the part that receives most."""
-    most = list(rounds)
-    if any(each.pairs for each in rounds):  # else all parts are alike
-        heard_p = [[each for each in rounds if part in each.targets] for part in range(parts)]
-        most = max(heard_p, key=lambda heard: sum(each.rows for each in heard))
+    """The rounds as transfers of the part that receives most.
+
+    Rows are fetched `forward` times in the forward pass and `again` times after it, and gradients
+    come back to who sent the rows `back` times.
+    """
+    heard_p: list[list[int]] = [[] for _ in range(parts)]
+    told_p: list[list[int]] = [[] for _ in range(parts)]
+    for each in rounds:
+        for source, target in each.pairs:
+            heard_p[target].append(each.rows)
+            told_p[source].append(each.rows)
+    if not any(each.pairs for each in rounds):  # supposed: everyone hears from everyone
+        heard_p = told_p = [[each.rows for each in rounds]]
+    fetches = forward + again
+    busiest = max(
+        range(len(heard_p)), key=lambda p: fetches * sum(heard_p[p]) + back * sum(told_p[p])
+    )
+    ways = ((heard_p, fetches, forward / fetches), (told_p, back, 0.0))
     return tuple(
-        Transfer("collective-permute", NODE, rows * row_bytes, times * count, hideable=True)
-        for rows, count in Counter(each.rows for each in most).items()
+        Transfer("collective-permute", NODE, rows * row_bytes, times * count, True, share)
+        for rows_p, times, share in ways
+        for rows, count in Counter(rows_p[busiest]).items()
     )

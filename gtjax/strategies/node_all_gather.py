@@ -96,8 +96,8 @@ class NodeAllGather(FetchThenAttend):
         rows = part_rows(cut, mesh)
         others = (cut.num_parts - 1) * rows * model.hidden * model.bytes_per_value
         transfers = (
-            Transfer("all-gather", NODE, others, tables_fetched(model)),
-            Transfer("reduce-scatter", NODE, others, tables_fetched(model)),
+            Transfer("all-gather", NODE, others, tables_fetched(model), forward=1.0),
+            Transfer("reduce-scatter", NODE, others, tables_fetched(model), forward=0.0),
         )
         flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
         passes = (attention_pass(cut.edges_p, rows, cut.num_parts * rows, model),)

@@ -160,7 +160,14 @@ class NodeHalo(FetchThenAttend):
         else:
             rounds = halo_rounds(cut)
             held = sum(each.rows for each in rounds)
-            transfers = travelling(rounds, cut.num_parts, row_bytes * tables // 2, 2 * times)
+            transfers = travelling(
+                rounds,
+                cut.num_parts,
+                row_bytes * tables // 2,
+                forward=times,
+                again=0,
+                back=times,
+            )
         flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
         rows = part_rows(cut, mesh)
         passes = [attention_pass(cut.own_edges_p, rows, rows, model, hides=True)]

@@ -137,7 +137,10 @@ class NodeRing(RoundByRound):
         """The halo's keys and values twice, and their gradients home once."""
         rounds, rows = halo_rounds(cut), part_rows(cut, mesh)
         row_bytes = 2 * model.hidden * model.bytes_per_value
-        transfers = travelling(rounds, cut.num_parts, row_bytes, 3 * model.layers)
+        layers = model.layers
+        transfers = travelling(
+            rounds, cut.num_parts, row_bytes, forward=layers, again=layers, back=layers
+        )
         flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
         blocks = [sum(each.rows for each in rounds[stage]) for stage in stages(rounds, rows)]
         passes = [attention_pass(cut.own_edges_p, rows, rows, model, hides=True)]

@@ -117,7 +117,14 @@ ragged_all_to_all = bind(jax.lax.ragged_all_to_all, axis_name=NODE)
 def travelling_at_once(cut: Cut, row_bytes: int, times: int) -> tuple[Transfer, ...]:
     """Forward and back, `times` each: what the part receives that receives most, there and here."""
     return tuple(
-        Transfer("ragged-all-to-all", NODE, int(rows_p.max()) * row_bytes, times, hideable=True)
-        for rows_p in (cut.halo_p, cut.sent_p)
+        Transfer(
+            "ragged-all-to-all",
+            NODE,
+            int(rows_p.max()) * row_bytes,
+            times,
+            hideable=True,
+            forward=forward,
+        )
+        for rows_p, forward in ((cut.halo_p, 1.0), (cut.sent_p, 0.0))
         if rows_p.any()
     )

@@ -30,7 +30,7 @@ from gtjax.training.interrupt import StopRequest
 from gtjax.training.planning import decided, is_planned, with_option
 from gtjax.training.prepare import Batch
 from gtjax.training.progress import progress, say
-from gtjax.training.replan import Watch
+from gtjax.training.replan import Watch, kept_promise
 from gtjax.training.report import write_report
 from gtjax.training.run_folder import RunFolder, versions
 from gtjax.training.step import Program, State, find_not_finite
@@ -290,7 +290,7 @@ class _Run:
             "strategy": self.program.spread.strategy.name,
             "mesh": dataclasses.asdict(self.program.spread.shape),
             **self._exactness(),
-            **({} if self.watch is None else {"plan": self.watch.result()}),
+            **self._promise(statistics.median(seconds[1:] or seconds)),
             "kernel": self.kernel,
             "device": jax.devices()[0].device_kind,
             "data": {"name": self.graph.name, "fingerprint": self.graph.fingerprint},
@@ -300,6 +300,13 @@ class _Run:
         self.folder.write_json("result.json", values)
         write_report(self.folder, self.graph, values, self.rows)
         return Result(self.folder.path, values)
+
+    def _promise(self, seconds: float) -> dict[str, Any]:
+        """What the plan predicted against what was measured, also by a run that was resumed."""
+        if self.watch is not None:
+            return {"plan": self.watch.result()}
+        stored = self.folder.read_json("plan.json")
+        return {} if stored is None else {"plan": kept_promise(stored, seconds)}
 
     def _exactness(self) -> dict[str, Any]:
         """Whether steps saw the whole graph, and if not how much: over all draws of parts."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from gtjax.graph import Graph, UserError, log_gap
 from gtjax.hardware import HardwareProfile, preset, read_profile
-from gtjax.hardware.arithmetic import share_of_busiest
+from gtjax.hardware.attention import share_of_busiest
 from gtjax.hardware.measure import measured_profile, memory_capacity
 from gtjax.nn import ModelConfig
 from gtjax.partition import EvenCut
@@ -32,7 +32,7 @@ from gtjax.planner import (
     refuse_what_does_not_fit,
 )
 from gtjax.planner.candidates import exchange_of
-from gtjax.planner.plan import SAFE
+from gtjax.planner.choose import SAFE
 from gtjax.planner.price import peak_of
 from gtjax.sharding.config import ParallelConfig
 from gtjax.sharding.mesh import available_devices, parse_mesh
@@ -108,7 +108,7 @@ def plan(
     progress(0.6, "cutting the graph")
     edges = prepare_graph(graph, config.prepare)
     cuts = GraphCuts(edges, config.seed, lambda done, text: progress(0.6 + 0.3 * done, text))
-    return make_plan(choices, cuts, work, hardware, locality=_locality(edges, config), **common)
+    return make_plan(choices, cuts, work, hardware, locality=locality_of(edges, config), **common)
 
 
 def is_planned(config: TrainConfig) -> bool:
@@ -256,7 +256,8 @@ def model_work(config: TrainConfig, graph: Graph | Sizes) -> ModelWork:
     )
 
 
-def _locality(edges: Graph, config: TrainConfig) -> Locality:
+def locality_of(edges: Graph, config: TrainConfig) -> Locality:
+    """How far apart attention reads, in the order that training puts the nodes in."""
     order_n = node_order(edges, config.prepare, config.model)
     degrees_n = np.bincount(edges.senders_e, minlength=edges.num_nodes)
     return Locality(2.0 ** log_gap(edges, order_n), share_of_busiest(degrees_n))

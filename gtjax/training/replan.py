@@ -59,17 +59,32 @@ class Watch:
         price = self.running.price
         assert price is not None
         times = self._seconds.get(_key(self.running))
-        measured = statistics.median(times) if times else None
-        tried = {name: statistics.median(times) for name, times in self._seconds.items()}
-        return {
+        known = {
             "strategy": self.running.option.name,
             "predicted_seconds": price.seconds,
-            "measured_seconds": measured,
-            "ratio": None if measured is None else measured / price.seconds,
             "predicted_peak_bytes": price.peak_bytes,
             "why": self.plan.flip,
-            "tried": tried,
+            "tried": {name: statistics.median(times) for name, times in self._seconds.items()},
         }
+        return known | _against(statistics.median(times) if times else None, price.seconds)
+
+
+def kept_promise(stored: dict[str, Any], measured: float) -> dict[str, Any]:
+    """The same from a plan as it is stored, for a run that another process began."""
+    chosen = stored["chosen"]
+    known = {
+        "strategy": chosen["name"],
+        "predicted_seconds": chosen["seconds"],
+        "predicted_peak_bytes": chosen["peak_bytes"],
+        "why": stored["why"],
+        "tried": {},
+    }
+    return known | _against(measured, chosen["seconds"])
+
+
+def _against(measured: float | None, predicted: float) -> dict[str, float | None]:
+    ratio = None if measured is None else measured / predicted
+    return {"measured_seconds": measured, "ratio": ratio}
 
 
 def _key(candidate: Candidate) -> str:

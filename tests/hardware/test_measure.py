@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from gtjax.hardware import COLLECTIVES, arithmetic, links, read_profile
+from gtjax.hardware import COLLECTIVES, arithmetic, attention, links, read_profile
 from gtjax.hardware.links import ROUNDS, axes_of, collective_program
 from gtjax.hardware.measure import cached_path, measured_profile, memory_capacity
 from gtjax.sharding.collectives import bytes_received
@@ -18,8 +18,8 @@ def short(monkeypatch, tmp_path):
     monkeypatch.setenv("GTJAX_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(links, "SIZES", (2**8, 2**14))
     monkeypatch.setattr(links, "LARGER", ())
-    monkeypatch.setattr(arithmetic, "EDGES", 2**12)
-    monkeypatch.setattr(arithmetic, "CASES", arithmetic.CASES[:3])
+    monkeypatch.setattr(attention, "EDGES", 2**12)
+    monkeypatch.setattr(attention, "CASES", attention.CASES[:3])
     monkeypatch.setattr(arithmetic, "WIDTHS", (32, 256))
     monkeypatch.setattr(arithmetic, "PASS_VALUES", 2**14)
 

@@ -38,6 +38,15 @@ def test_bytes_and_memory_are_those_of_the_compiled_step(graph, option):
     _check(graph, option, MODEL)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [o for o in options(4, ("contiguous",), ("block",)) if o.inner is None],
+    ids=lambda o: o.name,
+)
+def test_recomputed_blocks_fetch_once_more(option):
+    _check(GRAPHS["power law"], option, MODEL)
+
+
 @pytest.mark.parametrize("remat", ["none", "block"])
 def test_memory_of_every_rematerialisation(remat):
     (option,) = options(1, ("contiguous",), (remat,))

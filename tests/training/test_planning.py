@@ -103,3 +103,14 @@ def test_steps_are_as_many_whatever_is_tried(graph, tmp_path, hardware):
     parallel = ParallelConfig(devices=2, hardware=hardware, replan=True)
     result = fit(graph, config=small_config(tmp_path / "r", parallel=parallel), show_progress=False)
     assert len(result["losses"]) == result["steps"] == STEPS
+
+
+def test_a_resumed_run_is_held_to_its_plan_too(graph, out, hardware):
+    from gtjax.training.loop import resume
+
+    parallel = ParallelConfig(devices=2, hardware=hardware)
+    first = fit(graph, config=small_config(out, parallel=parallel), show_progress=False)
+    again = resume(*RunFolder.open(out), graph, show_progress=False)
+    for name in ("strategy", "predicted_seconds", "predicted_peak_bytes", "why"):
+        assert again["plan"][name] == first["plan"][name]
+    assert again["plan"]["ratio"] > 0
