@@ -327,7 +327,7 @@ def figures(results: dict[str, Any]) -> dict[str, float]:
         "peak_highest": float(peaks.max()),
         "timed": len(timed),
         "time_median": float(np.median(np.abs(predicted / measured - 1))),
-        "rank": float(spearmanr(predicted, measured).statistic),
+        "rank": float(np.asarray(spearmanr(predicted, measured))[0]),
         "cases": len(regrets),
         "regret_mean": float(regrets.mean()),
         "regret_worst": float(regrets.max()),

@@ -57,7 +57,9 @@ def main() -> None:
         work(int(processes), int(number), rate)
         return
     path = arguments.out / "links.json"
-    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
+    results: dict[str, Any] = {"runs": []}
+    if path.exists():
+        results = json.loads(path.read_text(encoding="utf-8"))
     if not arguments.table:
         for processes in arguments.processes:
             for rate in arguments.rates:
@@ -130,7 +132,7 @@ def _make_namespaces(processes: int, rate: str) -> None:
         _do(*inside, "ip", "link", "set", there, "up")
         _do(*inside, "ip", "link", "set", "lo", "up")
         if (speed := RATES[rate]) is not None:
-            # A bucket for less than a tick of the kernel's clock would hold the link below its rate.
+            # A bucket for less than a tick of the kernel's clock holds the link below its rate.
             burst = f"{max(64_000, int(speed / 8 / 100))}b"
             tbf = ("root", "tbf", "rate", rate, "burst", burst, "latency", "50ms")
             _do(*inside, "tc", "qdisc", "add", "dev", there, *tbf)

@@ -15,7 +15,7 @@ from gtjax.planner.reasons import decisive, with_reason
 from gtjax.planner.work import ModelWork
 
 SAFE = 0.9  # share of a device's memory that a plan may fill: compilers and runtimes need some
-TIES = 1.02  # plans as close as this are taken in the order of the options
+TIES = 1.02  # of plans as close as this the one that moves least is taken
 
 
 class Cuts(Protocol):
@@ -88,4 +88,5 @@ def _best(priced: Iterable[Candidate], capacity: float) -> Candidate | None:
     if not able:
         return None
     least = min(c.price.seconds for c in able if c.price)
-    return next(c for c in able if c.price and c.price.seconds <= TIES * least)
+    close = [c for c in able if c.price and c.price.seconds <= TIES * least]
+    return min(close, key=lambda c: c.price.moved_bytes if c.price else 0.0)

@@ -134,5 +134,6 @@ def save_picture(plan: Plan, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4), layout="constrained")
-    draw_plan(*figure.subplots(1, 2, sharey=True), plan.to_json())
+    left, right = figure.subplots(1, 2, sharey=True)
+    draw_plan(left, right, plan.to_json())
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)

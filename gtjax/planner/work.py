@@ -83,7 +83,7 @@ class ModelWork:
         one = 2 * d + self.wide + drops * (2 * d + self.wide)
         if self.decoupled:
             return d * (1 + 2 * drops) + d
-        again = {"none": 0.0, "elementwise": 0.35, "block": 0.5}[remat]
+        again = {"none": 0.0, "elementwise": 0.1, "block": 0.5}[remat]
         return blocks * one * (1 + again) + d * (1 + 2 * drops)
 
     def streamed_bytes(self, remat: str) -> float:

@@ -212,7 +212,7 @@ def _options(config: TrainConfig, devices: int, graph: Graph | Sizes) -> Any:
     remats = REMATS if model.remat == "auto" else (model.remat,)
     if model.architecture == "decoupled":  # which recomputes nothing, whatever it is told
         remats = ("elementwise" if model.remat == "auto" else model.remat,)
-    # Between plans that are as fast, the first wins: what keeps least stays behind.
+    # Between plans that are as fast and move as much, the first wins.
     remats = tuple(sorted(remats, key=("elementwise", "none", "block").index))
     check_partitioner(parallel.partitioner)
     partitioners = (parallel.partitioner,)
