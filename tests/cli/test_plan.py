@@ -8,7 +8,7 @@ import pytest
 
 from tests.planner.profiles import profile
 
-NUMBERS = ["--nodes", "111e6", "--edges", "1.6e9", "--cut", "0.3", "--devices", "128"]
+NUMBERS = ["--nodes", "111e6", "--edges", "1.6e9", "--cut", "0.3", "--devices", "512"]
 
 
 @pytest.fixture
