@@ -150,6 +150,8 @@ def _on_one_device(config: TrainConfig, graph: Graph) -> TrainConfig:
         remat: peak_of(STRATEGIES["single"], cut, work, MeshShape(), remat) for remat in remats
     }
     for remat, peak in needed.items():
+        if peak <= capacity and remat == remats[0]:  # which is also what "auto" does unplanned
+            return config
         if peak <= capacity:
             return dataclasses.replace(config, model=dataclasses.replace(model, remat=remat))
     least = min(needed.values())

