@@ -32,6 +32,7 @@ from gtjax.graph import GENERATORS, UserError
 from gtjax.nn import ModelConfig
 from gtjax.sharding.collectives import bytes_received, collectives
 from gtjax.sharding.config import ParallelConfig
+from gtjax.training import verify
 from gtjax.training.config import TrainConfig, from_mapping
 from gtjax.training.prepare import abstract_batch, prepare
 from gtjax.training.step import Program
@@ -55,14 +56,7 @@ GRAPHS = {"rmat": STRATEGIES, "communities": ("node_halo", "node_halo ragged", "
 LIMIT_SECONDS = 1200
 
 # Before libtpu is loaded: compile only, without looking for a chip or for the machine's name.
-COMPILE_ONLY = {
-    "JAX_PLATFORMS": "cpu",
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_LOG_DIR": "disabled",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-}
+COMPILE_ONLY = {"JAX_PLATFORMS": "cpu", **verify.COMPILE_ONLY}
 
 
 @dataclasses.dataclass(frozen=True)

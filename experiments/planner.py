@@ -1,6 +1,6 @@
 """Is the planner right? Bytes, memory, time and choice against compiled and running steps.
 
-    python experiments/planner.py [--data FOLDER] [--cases 0 1 ...] [--rounds 7]
+    python experiments/planner.py [--data FOLDER] [--cases 0 1 ...] [--rounds 5]
     python experiments/planner.py --table
 
 A case is a graph, a model and a number of simulated devices in one process. Every strategy on every
@@ -32,7 +32,7 @@ from gtjax.hardware.measure import measured_profile
 from gtjax.planner import Candidate, GraphCuts, Plan, price
 from gtjax.sharding.collectives import bytes_received
 from gtjax.training.planning import locality_of, model_work, with_option
-from gtjax.training.prepare import place_batch, prepare, prepare_graph
+from gtjax.training.prepare import place_batch, prepare, prepare_graph, whole_layout
 from gtjax.training.step import Program
 from gtjax.training.step_cost import peak_bytes
 from gtjax.training.task import Task
@@ -72,7 +72,6 @@ CASES = (
     Case("rmat:nodes=30e3,edges=400e3", "power law", 64, 8),
     Case("rmat:nodes=8e3,edges=1e6", "dense", 64, 8),
     Case("amazon-computers", "real", 64, 8, 3),
-    Case("ogbn-arxiv", "real", 64, 8, 2),
 )
 
 
@@ -94,16 +93,7 @@ class Running:
         host = prepare(graph, config)
         spread = self.program.spread
         assert candidate.parts is not None
-        partition = candidate.parts.partition or gtjax.partition_graph(
-            host.edges, spread.shape.node, candidate.option.partitioner, seed=SEED
-        )
-        layout = spread.strategy.layout(
-            host.edges,
-            partition,
-            spread.shape,
-            kernel=spread.backend(config.kernel),
-            order_n=host.order_n,
-        )
+        layout, _ = whole_layout(host, config, spread, partition=candidate.parts.partition)
         self.batch = place_batch(host, layout, spread)
         self.state = self.program.initial_state()
         self.step = self.program.compiled(self.state, self.batch, 1)
@@ -236,7 +226,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with the real graphs")
     parser.add_argument("--cases", type=int, nargs="+", default=list(range(len(CASES))))
     parser.add_argument("--devices", type=int, nargs="+", default=list(DEVICES))
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=HERE)
     parser.add_argument("--table", action="store_true", help="print the stored results")
     parser.add_argument("--again", action="store_true", help="predict anew what was measured")

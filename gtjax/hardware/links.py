@@ -21,9 +21,7 @@ from gtjax.hardware.profile import COLLECTIVES, Curve
 from gtjax.hardware.timing import seconds_of
 
 AXIS, OTHER = "axis", "other"
-SIZES = tuple(
-    2**power for power in (8, 10, 12, 14, 16, 18, 20, 22)
-)  # bytes received: 256 B to 4 MiB
+SIZES = tuple(2**power for power in range(8, 24, 2))  # bytes received: 256 B to 4 MiB
 LARGER = (2**24,)  # only where the one before took less than LARGE_SECONDS
 LARGE_SECONDS = 0.05
 ROUNDS = 4  # collectives one after the other in a program, so that its start does not count

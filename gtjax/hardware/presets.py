@@ -35,9 +35,7 @@ class Chip:
     platform: str
     kind: str
     memory: float
-    flops: (
-        float  # float32 as dense layers compute it: TF32 on a GPU, three bfloat16 passes on a TPU
-    )
+    flops: float  # of float32: TF32 on a GPU, three passes of bfloat16 on a TPU
     bandwidth: float  # of its memory, bytes a second
     within: Link  # a host or a slice
     devices_per_host: int

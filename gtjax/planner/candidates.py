@@ -49,18 +49,14 @@ def options(
     strategies: Sequence[str] | None = None,
     *,
     exchange: str = "rounds",
-    approximate: bool = False,
 ) -> Iterator[Option]:
     """Every strategy on every mesh of so many devices, with every partitioner.
 
-    strategies:  only these; all that are exact if not given.
-    approximate: also those whose gradients are not those of one device.
+    strategies: only these; if not given, all whose gradients are those of one device.
     """
     for mesh in meshes(devices):
         for strategy in _strategies(mesh, exchange):
-            if strategies is not None and strategy.name not in strategies:
-                continue
-            if strategies is None and not (strategy.exact or approximate):
+            if not (strategy.exact if strategies is None else strategy.name in strategies):
                 continue
             names = partitioners if mesh.node > 1 else partitioners[:1]
             for partitioner in names:

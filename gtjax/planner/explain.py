@@ -51,7 +51,7 @@ def table_of(plan: Plan, *, everything: bool = False) -> Any:
         table.add_column(name, justify=side, no_wrap=name != "not taken because")
     for each in _shown(plan, everything):
         style = "bold" if each is plan.chosen or not each.reason else None
-        table.add_row(*_cells(each, plan), style=style)
+        table.add_row(*_cells(each), style=style)
     return table
 
 
@@ -82,7 +82,7 @@ def _shown(plan: Plan, everything: bool) -> list[Candidate]:
     return list(best.values())[:SHOWN]
 
 
-def _cells(each: Candidate, plan: Plan) -> list[str]:
+def _cells(each: Candidate) -> list[str]:
     option = each.option
     mesh = f"{option.mesh.node} x {option.mesh.feature}"
     parts = option.partitioner if option.mesh.node > 1 else "-"

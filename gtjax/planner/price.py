@@ -58,11 +58,6 @@ class Price:
         names = ("dense", "attention", "communication", "memory", "peak_bytes", "moved_bytes")
         return {"seconds": self.seconds} | {name: getattr(self, name) for name in names}
 
-    @property
-    def compute(self) -> float:
-        """Seconds that are not communication."""
-        return self.dense + self.attention + self.memory
-
 
 def price(
     strategy: Strategy,
@@ -82,9 +77,7 @@ def price(
     if remat == "block":  # the forward pass once more, exchanges included
         backward += forward
         transfers += tuple(_forward_again(demand))
-    peak, temporary = memory_bytes(strategy, cut, demand, work, mesh, remat)
-    if hardware.platform == "tpu":
-        peak += lane_padding(demand)
+    peak, temporary = memory_bytes(strategy, cut, work, mesh, remat, hardware.platform)
     return Price(
         dense=dense_seconds(rows, work, compute, remat),
         attention=forward + backward,
@@ -244,7 +237,7 @@ def axis_of(each: Transfer, mesh: MeshShape, hardware: HardwareProfile) -> tuple
     return mesh.node, -(-mesh.node // together)
 
 
-def lane_padding(demand: Demand) -> float:
+def _lane_padding(demand: Demand) -> float:
     """What tables by head take more on a TPU, which pads their last axis to its lanes.
 
     Six of them are there at once, by what its compiler says of steps on a v5e slice.
@@ -255,22 +248,15 @@ def lane_padding(demand: Demand) -> float:
     return 6 * FLOAT * most.rows * most.heads * (padded - width)
 
 
-def peak_of(strategy: Strategy, cut: Cut, work: ModelWork, mesh: MeshShape, remat: str) -> float:
-    """Peak bytes of a device, for which no hardware has to be known."""
-    demand = demanded(strategy, cut, work.shape, mesh)
-    return memory_bytes(strategy, cut, demand, work, mesh, remat)[0]
-
-
 def memory_bytes(
-    strategy: Strategy, cut: Cut, demand: Demand, work: ModelWork, mesh: MeshShape, remat: str
+    strategy: Strategy, cut: Cut, work: ModelWork, mesh: MeshShape, remat: str, platform: str
 ) -> tuple[float, float]:
     """Peak of a device, and how much of that is temporary."""
+    demand = demanded(strategy, cut, work.shape, mesh)
     share, layers = mesh.feature, work.shape.layers
     part = part_rows(cut, mesh)
     rows, edges = part / share, strategy.padded_edges(cut, mesh)
-    lists = (
-        4 * FLOAT * edges + 2 * FLOAT * sum(each.rows + each.senders for each in demand.passes) / 2
-    )
+    lists = FLOAT * (4 * edges + sum(each.rows + each.senders for each in demand.passes))
     biases = FLOAT * work.edge_features * edges / share
     arguments = work.state_bytes + rows * work.input_bytes() + lists + biases
     kept_layers = 1 if remat == "block" else layers
@@ -280,4 +266,6 @@ def memory_bytes(
     bias = FLOAT * work.shape.heads * edges * (2 + kept_layers) * (work.edge_features > 0) / share
     logits = 3 * FLOAT * rows * work.classes
     temporary = kept + working + bias + logits + FLOAT * 2 * work.parameters
+    if platform == "tpu":
+        temporary += _lane_padding(demand)
     return arguments + temporary, temporary

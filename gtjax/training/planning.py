@@ -33,7 +33,7 @@ from gtjax.planner import (
 )
 from gtjax.planner.candidates import exchange_of
 from gtjax.planner.choose import SAFE
-from gtjax.planner.price import peak_of
+from gtjax.planner.price import memory_bytes
 from gtjax.sharding.config import ParallelConfig
 from gtjax.sharding.mesh import available_devices, parse_mesh
 from gtjax.strategies import STRATEGIES, MeshShape
@@ -85,9 +85,7 @@ def plan(
     parallel = config.parallel
     if hardware is None:
         hardware = hardware_of(parallel, lambda done, text: progress(0.6 * done, text))
-        devices = devices_of(parallel, hardware)
-    else:
-        devices = _wanted(parallel) or hardware.devices
+    devices = _wanted(parallel) or hardware.devices
     work = model_work(config, graph)
     platform = hardware.platform
     choices = list(_options(config, devices, graph))
@@ -146,9 +144,9 @@ def _on_one_device(config: TrainConfig, graph: Graph) -> TrainConfig:
     both = 2 if config.prepare.symmetrise else 1
     cut = EvenCut(1, graph.num_nodes, both * graph.num_edges + graph.num_nodes, 0.0, 0.0)
     remats = ("elementwise", "block") if model.remat == "auto" else (model.remat,)
-    needed = {
-        remat: peak_of(STRATEGIES["single"], cut, work, MeshShape(), remat) for remat in remats
-    }
+    settings = (STRATEGIES["single"], cut, work, MeshShape())
+    platform = jax.default_backend()
+    needed = {remat: memory_bytes(*settings, remat, platform)[0] for remat in remats}
     for remat, peak in needed.items():
         if peak <= capacity and remat == remats[0]:  # which is also what "auto" does unplanned
             return config
@@ -188,14 +186,6 @@ def hardware_of(parallel: ParallelConfig, progress: Progress) -> HardwareProfile
     if Path(name).suffix == ".json" or Path(name).exists():
         return read_profile(name)
     return preset(name)
-
-
-def devices_of(parallel: ParallelConfig, hardware: HardwareProfile) -> int:
-    """How many devices are planned for; they need not be there if the hardware is described."""
-    wanted = _wanted(parallel)
-    if parallel.hardware is None:
-        return available_devices(wanted)
-    return wanted or hardware.devices
 
 
 def _wanted(parallel: ParallelConfig) -> int | None:

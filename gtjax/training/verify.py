@@ -7,6 +7,7 @@ takes as long as compiling does: minutes for large graphs on TPUs.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ COMPILE_ONLY = {
     "TPU_LOG_DIR": "disabled",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-# Slices as libtpu names them, by chip: axes of the torus, and cores that show as devices of a chip.
+# Chips as libtpu names them, and the axes of their torus.
 SLICES = {"tpu-v4": ("v4", 3), "tpu-v5e": ("v5e", 2), "tpu-v5p": ("v5p", 3)}
 SLICES |= {"tpu-v6e": ("v6e", 2), "tpu-7x": ("tpu7x", 3)}
 
@@ -48,10 +49,10 @@ def verify(
     devices, name = described_devices(plan, target)
     graph = _drawn(graph) if isinstance(graph, Sizes) else graph
     config = with_option(config, plan.chosen.option)
-    if config.parallel.partitioner == "supposed":  # by its numbers: any partition will do
-        parallel = {"strategy": config.parallel.strategy, "partitioner": "contiguous"}
-        config = _replaced(config, **parallel)
-    config = _replaced(config, kernel=plan.kernel)
+    parallel = config.parallel
+    if plan.supposed:  # a graph of the same numbers is drawn: any partition of it will do
+        parallel = dataclasses.replace(parallel, partitioner="contiguous")
+    config = dataclasses.replace(config, parallel=parallel, kernel=plan.kernel)
     program = Program(config, graph, Task.of(graph, config.metric), devices)
     host = prepare(graph, config)
     layout, partition = whole_layout(host, config, program.spread, partition=plan.partition)
@@ -130,10 +131,3 @@ def _drawn(sizes: Sizes) -> Graph:
     return GENERATORS["uniform"](
         nodes=sizes.nodes, edges=sizes.edges, features=sizes.features, classes=sizes.classes
     )
-
-
-def _replaced(config: TrainConfig, kernel: str | None = None, **parallel: Any) -> TrainConfig:
-    import dataclasses
-
-    changed = dataclasses.replace(config.parallel, **parallel)
-    return dataclasses.replace(config, parallel=changed, kernel=kernel or config.kernel)
