@@ -1,0 +1,1 @@
+"""Several processes as one run: joining, agreeing, noticing who is missing, starting again."""

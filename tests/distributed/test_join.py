@@ -1,0 +1,136 @@
+"""What is told or found about other processes, before any is joined."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import pytest
+
+from gtjax.distributed.join import Processes, is_loopback, join, surroundings, topology
+from gtjax.distributed.team import OwnBoard, Team
+from gtjax.graph import UserError
+
+VARIABLES = (
+    "SLURM_STEP_NUM_TASKS",
+    "OMPI_COMM_WORLD_SIZE",
+    "TPU_WORKER_HOSTNAMES",
+    "MEGASCALE_COORDINATOR_ADDRESS",
+    "KUBERNETES_SERVICE_HOST",
+    "JOB_COMPLETION_INDEX",
+)
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def initialized(monkeypatch):
+    """What jax was asked to join, instead of joining it."""
+    calls = []
+    signature = inspect.signature(jax.distributed.initialize)
+
+    def initialize(**options):
+        signature.bind(**options)
+        calls.append(options)
+
+    initialize.__signature__ = signature
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    monkeypatch.setattr(jax.config, "update", lambda name, value: None)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({}, None),
+        ({"SLURM_STEP_NUM_TASKS": "1"}, None),
+        ({"SLURM_STEP_NUM_TASKS": "4"}, "SLURM"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI"),
+        ({"TPU_WORKER_HOSTNAMES": "localhost"}, None),
+        ({"TPU_WORKER_HOSTNAMES": "a,b"}, "a TPU pod"),
+        ({"MEGASCALE_COORDINATOR_ADDRESS": "a:1"}, "a TPU pod"),
+        ({"KUBERNETES_SERVICE_HOST": "a"}, None),
+        ({"KUBERNETES_SERVICE_HOST": "a", "JOB_COMPLETION_INDEX": "0"}, "Kubernetes"),
+    ],
+)
+def test_what_the_environment_says(monkeypatch, initialized, variables, found):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert surroundings() == found
+    warning = join(Processes())
+    assert len(initialized) == (found is not None)
+    if found:  # jax finds out the rest
+        assert set(initialized[0]) == {"heartbeat_timeout_seconds"}
+        assert "without mTLS" in warning
+
+
+def test_on_one_machine_the_coordinator_is_for_this_machine_only(initialized):
+    place = Processes("127.0.0.1:4321", num_processes=2, process_id=1, devices_per_process=3)
+    assert join(place) is None
+    assert initialized[0]["coordinator_bind_address"] == "127.0.0.1:4321"
+    assert initialized[0]["local_device_ids"] == [3, 4, 5]
+
+
+def test_a_coordinator_that_others_can_reach_is_warned_of(initialized):
+    warning = join(Processes("trainer-0:4321", num_processes=2, process_id=0))
+    assert "without mTLS" in warning
+    assert "coordinator_bind_address" not in initialized[0]
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (Processes(num_processes=2), "--num-processes goes with --coordinator"),
+        (Processes(process_id=0), "--process-id goes with --coordinator"),
+        (Processes("a:1"), "--coordinator goes with --num-processes"),
+        (Processes("a:1", 2, 2), r"--process-id is in 0\.\.1"),
+        (Processes("a:1", 2, -1), r"--process-id is in 0\.\.1"),
+        (Processes("a", 2, 0), "\"host:1234\"; found 'a'"),
+        (Processes("a:0", 2, 0), "\"host:1234\"; found 'a:0'"),
+        (Processes("a:99999", 2, 0), "99999"),
+    ],
+)
+def test_mistakes(place, said):
+    with pytest.raises(UserError, match=said):
+        join(place)
+
+
+def test_certificates_go_together_and_have_to_be_there(tmp_path, initialized):
+    (tmp_path / "cert").write_text("x")
+    place = {"coordinator": "a:1", "num_processes": 2, "process_id": 0}
+    with pytest.raises(UserError, match="go together"):
+        join(Processes(**place, mtls_cert=tmp_path / "cert"))
+    three = {name: tmp_path / "cert" for name in ("mtls_cert", "mtls_key")}
+    with pytest.raises(UserError, match="no such file"):
+        join(Processes(**place, **three, mtls_ca=tmp_path / "none"))
+    knows = "mtls_cert_file" in inspect.signature(jax.distributed.initialize).parameters
+    whole = Processes(**place, **three, mtls_ca=tmp_path / "cert")
+    if knows:
+        assert join(whole) is None
+        assert initialized[0]["mtls_ca_file"] == str(tmp_path / "cert")
+    else:
+        with pytest.raises(UserError, match=r"jax 0\.12"):
+            join(whole)
+
+
+def test_processes_that_do_not_find_each_other(monkeypatch, initialized):
+    def nobody(**options):
+        raise RuntimeError("DEADLINE_EXCEEDED\nmany lines")
+
+    monkeypatch.setattr(jax.distributed, "initialize", nobody)
+    with pytest.raises(UserError, match="did not find each other: DEADLINE_EXCEEDED. Check"):
+        join(Processes("a:1", 2, 1))
+
+
+def test_loopback():
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.3.4.5", "::1", "[::1]")))
+    assert not any(map(is_loopback, ("trainer-0", "10.0.0.1", "0.0.0.0", "::")))
+
+
+def test_the_topology_in_a_line():
+    said = topology(Team(0, 1, OwnBoard()))
+    assert said.startswith("1 host, 1 process, ")
