@@ -6,13 +6,17 @@ import difflib
 import importlib
 import os
 import sys
+import traceback
 
 import gtjax
+from gtjax.cli.processes import is_one_of_several, leave
+from gtjax.distributed.exits import MISTAKE, ToldError
 from gtjax.graph.errors import UserError
 
 # Imported only when it is called for, so that help does not wait for jax.
 COMMANDS = {
     "train": "train a graph transformer on a graph",
+    "launch": "run a command in several processes, and keep it running",
     "resume": "continue a run from its last checkpoint",
     "evaluate": "measure a run's best parameters again",
     "predict": "write class probabilities and embeddings of every node",
@@ -41,16 +45,23 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code = importlib.import_module(f"gtjax.cli.{name}").run(argv[1:])
         sys.stdout.flush()
-        return code
+        return leave(code)
+    except ToldError:  # the process where it went wrong has said what
+        return leave(MISTAKE)
     except UserError as error:
-        return _mistake(str(error))
+        return leave(_mistake(str(error)))
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         # Python flushes stdout once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         print("gtjax: interrupted", file=sys.stderr)
-        return 130
+        return leave(130)
+    except Exception:
+        if is_one_of_several():  # else the ordinary way, with the same traceback
+            traceback.print_exc()
+            leave(1)
+        raise
 
 
 def _usage() -> str:
@@ -63,7 +74,7 @@ def _usage() -> str:
 
 def _mistake(message: str) -> int:
     print(f"gtjax: {message}", file=sys.stderr)
-    return 2
+    return MISTAKE
 
 
 def _print(text: str) -> None:

@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isnan, nan
 
-from gtjax.training.loop import Interrupted, Result
+import jax
+
+from gtjax.cli.processes import is_first
+from gtjax.distributed.exits import FINISHED, LOST
+from gtjax.distributed.team import LostError
+from gtjax.training.loop import Interrupted
 from gtjax.training.progress import say
+from gtjax.training.result import Result
 
 
 def report_outcome(train: Callable[[], Result]) -> int:
-    """Train, and say what came of it and where it is."""
+    """Train, and say what came of it and where it is; of several processes, the first does."""
     try:
         result = train()
     except Interrupted as stopped:
-        say(str(stopped))
-        return 0
-    print_metrics(result.values)
-    print(f"report: {result.folder / 'report.html'}")
-    return 0
+        if is_first():
+            say(str(stopped))
+        return FINISHED
+    except LostError as lost:
+        say(f"gtjax: process {jax.process_index()}: {lost}")
+        return LOST
+    if is_first():
+        print_metrics(result.values)
+        print(f"report: {result.folder / 'report.html'}")
+    return FINISHED
 
 
 def print_metrics(values: dict[str, float]) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 from gtjax.cli.arguments import parse
+from gtjax.cli.processes import is_first, joined
+from gtjax.distributed.join import Processes
 
 if TYPE_CHECKING:
     from gtjax.hardware import HardwareProfile
@@ -20,13 +24,6 @@ class ProfileArguments:
 
     The planner uses it. It is kept, by kind and number of devices, and measured once."""
 
-    coordinator: str | None = None
-    """For several processes: address and port of the first, the same for all; each is started with
-    its own --process-id."""
-    num_processes: int | None = None
-    """For several processes: how many."""
-    process_id: int | None = None
-    """For several processes: the number of this one, from 0."""
     devices: int | None = None
     """Devices to measure, by default all; on a CPU so many are simulated."""
     again: bool = False
@@ -39,6 +36,7 @@ class ProfileArguments:
     """Picture of the curves: .svg or .png."""
     json: bool = False
     """Print the profile as JSON."""
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = field(default_factory=Processes)
 
 
 def run(argv: list[str]) -> int:
@@ -54,7 +52,7 @@ def run(argv: list[str]) -> int:
     if arguments.picture is not None:
         check_picture(arguments.picture)
     profile = _measured(arguments) if arguments.preset is None else preset(arguments.preset)
-    if not _is_first():
+    if not is_first():
         return 0
     if arguments.out is not None:
         from gtjax.graph import UserError
@@ -74,44 +72,22 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _is_first() -> bool:
-    """Whether this is the process that writes and prints."""
-    import jax
-
-    return jax.process_index() == 0
-
-
 def _measured(arguments: ProfileArguments) -> HardwareProfile:
     import jax
 
     from gtjax.hardware.measure import cached_path, measured_profile
     from gtjax.sharding.config import ParallelConfig
-    from gtjax.sharding.mesh import available_devices, simulate_devices
+    from gtjax.sharding.mesh import available_devices
     from gtjax.training.progress import progress, say
 
-    if arguments.coordinator is not None:
-        _join(arguments)
-    else:
-        simulate_devices(ParallelConfig(devices=arguments.devices))
+    joined(arguments.processes, ParallelConfig(devices=arguments.devices))
     count = available_devices(arguments.devices)
     started = time.monotonic()
-    with progress("measuring", 1.0) as update:
+    with progress("measuring", 1.0, show=is_first()) as update:
         profile = measured_profile(jax.devices()[:count], again=arguments.again, progress=update)
-    if jax.process_index() == 0:
+    if is_first():
         say(f"{time.monotonic() - started:.0f} s; kept in {cached_path(jax.devices()[:count])}")
     return profile
-
-
-def _join(arguments: ProfileArguments) -> None:
-    """Become one of several processes, so that links between them are measured."""
-    import jax
-
-    from gtjax.graph import UserError
-
-    if arguments.num_processes is None or arguments.process_id is None:
-        raise UserError("--coordinator goes with --num-processes and --process-id")
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(arguments.coordinator, arguments.num_processes, arguments.process_id)
 
 
 def _print(profile: HardwareProfile) -> None:

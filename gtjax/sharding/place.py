@@ -51,8 +51,13 @@ def place_parts(mesh: Mesh, arrays: Any) -> Any:
 
 
 def place_everywhere(mesh: Mesh, tree: Any) -> Any:
-    """The same values on every device."""
-    return jax.device_put(tree, NamedSharding(mesh, EVERYWHERE))
+    """The same values on every device; on several hosts, each places what it has itself."""
+    sharding = NamedSharding(mesh, EVERYWHERE)
+    if jax.process_count() == 1:
+        return jax.device_put(tree, sharding)
+    return jax.tree.map(
+        lambda x: _shard_by_shard(np.shape(x), sharding, lambda _: np.asarray(x)), tree
+    )
 
 
 def _shard_by_shard(

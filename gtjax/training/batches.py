@@ -32,6 +32,7 @@ class Batches(Protocol):
     """What the steps of a run see."""
 
     whole: Batch  # all of the graph, for evaluation
+    partition_id: str  # hash of which part owns each node
 
     def at(self, step: int) -> Batch:
         """What step number `step` trains on, counted from 0."""
@@ -67,15 +68,15 @@ def make_batches(
     layout, partition = whole_layout(host, config, exact, progress, partition)
     whole = place_batch(host, layout, exact)
     if training.strategy.exact:
-        return OneBatch(whole)
+        return OneBatch(whole, partition.fingerprint)
     return IsolatedBatches(whole, host, config, training, partition, progress)
 
 
 class OneBatch:
     """The whole graph in every step."""
 
-    def __init__(self, whole: Batch):
-        self.whole = whole
+    def __init__(self, whole: Batch, partition_id: str):
+        self.whole, self.partition_id = whole, partition_id
 
     def at(self, step: int) -> Batch:
         """The one batch."""
@@ -109,7 +110,7 @@ class IsolatedBatches:
         partition: Partition,
         progress: Progress | None = None,
     ):
-        self.whole = whole
+        self.whole, self.partition_id = whole, partition.fingerprint
         self._host, self._config, self._spread = host, config, spread
         self._partition, self._strategy = partition, Isolated()
         self._every, self._regrouping = config.parallel.repartition, None

@@ -101,6 +101,10 @@ class TrainConfig:
     """Time between checkpoints; there is always one at the end."""
     kernel: str = "auto"
     """Attention back end: "auto" takes the best that runs here, or "cpu", "gpu", "tpu", "xla"."""
+    profile: bool = False
+    """Trace a few steps with jax.profiler, into the run's folder."""
+    watchdog_seconds: float = 60.0
+    """What steps may take at least before the run counts as stuck; or ten times the median."""
     tensorboard: bool = False
     """Also write TensorBoard events (needs the extra "tensorboard")."""
     parallel: Annotated[ParallelConfig, tyro.conf.arg(name="")] = field(
@@ -115,6 +119,8 @@ class TrainConfig:
             _require(getattr(self, name) >= 1, f"{name} is at least 1", getattr(self, name))
         for name in ("patience", "split", "checkpoint_seconds"):
             _require(getattr(self, name) >= 0, f"{name} is not negative", getattr(self, name))
+        rule = "watchdog_seconds is at least 10"
+        _require(self.watchdog_seconds >= 10, rule, self.watchdog_seconds)
         _require(0 <= self.seed < 2**32, "seed is in 0..2^32-1", self.seed)
         for name, value in _numbers(self):
             _require(math.isfinite(value), f"{name} is finite", value)

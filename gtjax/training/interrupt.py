@@ -9,23 +9,36 @@ from typing import Any
 
 
 class StopRequest:
-    """While active, the first signal only sets `asked`; the second acts as it always did."""
+    """While active, the first signal only sets `asked`; the second acts as it always did.
+
+    It may be entered again while it is active: a command does so before it loads anything.
+    """
 
     def __init__(self) -> None:
         self.asked = False
+        self._entered = 0
         self._before: dict[int, Any] = {}
 
+    def ask(self) -> None:
+        """As a signal does."""
+        self.asked = True
+
     def __enter__(self) -> StopRequest:
+        self._entered += 1
+        if self._entered > 1:
+            return self
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._ask)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._restore()
+        self._entered -= 1
+        if not self._entered:
+            self._restore()
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+        self.ask()
         self._restore()
 
     def _restore(self) -> None:

@@ -116,14 +116,17 @@ def is_planned(config: TrainConfig) -> bool:
 
 
 def decided(
-    config: TrainConfig, graph: Graph, progress: Progress
+    config: TrainConfig,
+    graph: Graph,
+    progress: Progress,
+    hardware: HardwareProfile | None = None,
 ) -> tuple[TrainConfig, Plan | None]:
     """The config with everything that was left to the planner decided; refuses what cannot fit.
 
     On one device there is nothing to choose but how much to keep for the backward pass.
     """
     if is_planned(config):
-        made = plan(graph, config=config, progress=progress)
+        made = plan(graph, config=config, hardware=hardware, progress=progress)
         refuse_what_does_not_fit(made)
         assert made.chosen is not None
         return with_option(config, made.chosen.option), made

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from gtjax.graph import Graph, statistics
 from gtjax.planner.explain import draw_plan
+from gtjax.training.facts import GraphFacts
 from gtjax.training.run_folder import RunFolder
 
 _PAGE = """<!doctype html>
@@ -31,10 +31,10 @@ _PAGE = """<!doctype html>
 
 
 def write_report(
-    folder: RunFolder, graph: Graph, result: dict[str, Any], rows: list[dict[str, Any]]
+    folder: RunFolder, facts: GraphFacts, result: dict[str, Any], rows: list[dict[str, Any]]
 ) -> None:
     """Write `report.html` into the run's folder."""
-    figures = statistics(graph)
+    figures = facts.figures
     shown = {
         name: value
         for name, value in figures.items()
@@ -66,7 +66,7 @@ def write_report(
         "<h2>Versions</h2>",
         _table(result["versions"]),
     ]
-    title = html.escape(f"gtjax: {graph.name}")
+    title = html.escape(f"gtjax: {facts.name}")
     folder.write_text("report.html", _PAGE.format(title=title, body="\n".join(body)))
 
 

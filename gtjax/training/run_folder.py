@@ -8,6 +8,9 @@ import os
 import platform
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +20,25 @@ from gtjax.training.config import TrainConfig, read_config, to_mapping
 PACKAGES = ("gtjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy")
 
 
+@dataclass(frozen=True)
 class RunFolder:
-    """Where a run keeps what it did."""
+    """Where a run keeps what it did; of several processes, only the first writes.
 
-    def __init__(self, path: Path):
-        self.path = path
+    Nobody but the user may look into a new folder: labels and metrics may be confidential.
+    """
+
+    path: Path
+    writes: bool = True
 
     @staticmethod
     def create(config: TrainConfig) -> RunFolder:
         """A new folder with the resolved config; never one that holds another run."""
-        path = config.out
-        if path is None:
-            word = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(config.data).stem).strip("-.") or "run"
-            path = _unused(Path("runs") / f"{word[:40]}-{time.strftime('%Y%m%d-%H%M%S')}")
+        path = config.out or new_run_path(config)
         if any((path / name).exists() for name in ("config.json", "metrics.jsonl", "checkpoints")):
             raise UserError(f"--out names a new folder; {path} holds a run. Remove or rename it.")
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
             folder = RunFolder(path)
             folder.write_json("config.json", to_mapping(config))
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -63,15 +68,35 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text file atomically."""
+        if not self.writes:
+            return
         target = self.path / name
         part = target.with_name(f".{name}.{os.getpid()}.part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
+        with self._mistakes(name):
+            part.write_text(text, encoding="utf-8")
+            part.replace(target)
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Add lines to metrics.jsonl."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(_finite(row), allow_nan=False) + "\n" for row in rows)
+        if not self.writes:
+            return
+        lines = [json.dumps(_finite(row), allow_nan=False) + "\n" for row in rows]
+        with (
+            self._mistakes("metrics.jsonl"),
+            (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file,
+        ):
+            file.writelines(lines)
+
+    @contextmanager
+    def _mistakes(self, name: str) -> Iterator[None]:
+        """A disk that is full or read-only is told in a line; what was written before is whole."""
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"{self.path / name} cannot be written: {error.strerror}. Checkpoints that are "
+                f"whole stay so: make room, then gtjax resume {self.path}"
+            ) from error
 
     def metrics(self, up_to_step: int | None = None) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; what a killed run wrote after its checkpoint is cut off."""
@@ -101,6 +126,12 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def new_run_path(config: TrainConfig) -> Path:
+    """Where a run goes that was not told."""
+    word = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(config.data).stem).strip("-.") or "run"
+    return _unused(Path("runs") / f"{word[:40]}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def _unused(path: Path) -> Path:

@@ -33,6 +33,7 @@ from gtjax.sharding.mesh import Spread, exact_spread, spread
 from gtjax.sharding.place import place_everywhere
 from gtjax.strategies import ModelShape
 from gtjax.training.config import OptimConfig, TrainConfig
+from gtjax.training.facts import GraphFacts
 from gtjax.training.prepare import Batch
 from gtjax.training.task import Task
 
@@ -58,7 +59,7 @@ class Program:
     def __init__(
         self,
         config: TrainConfig,
-        graph: Graph,
+        graph: Graph | GraphFacts,
         task: Task,
         devices: Sequence[Any] | None = None,
     ):

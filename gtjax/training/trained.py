@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np
@@ -49,7 +49,7 @@ def predict(folder: RunFolder, config: TrainConfig, graph: Graph) -> Predictions
 
 def _fitted(folder: RunFolder, config: TrainConfig, graph: Graph) -> tuple[Graph, Task]:
     """The task that was trained, and the graph with labels of its kind; refuses what differs."""
-    known = folder.read_json("data.json") or {}
+    known = _known_sizes(folder)
     classes, multilabel = known.get("classes", 0), known.get("multilabel", False)
     sizes = {"features": graph.num_features, "edge_features": graph.num_edge_features}
     if (graph.labels_n < 0).all():
@@ -65,6 +65,15 @@ def _fitted(folder: RunFolder, config: TrainConfig, graph: Graph) -> tuple[Graph
                 f"{graph.name} has {size}"
             )
     return graph, Task(classes, multilabel, config.metric, config.optim.label_smoothing)
+
+
+def _known_sizes(folder: RunFolder) -> dict[str, Any]:
+    facts = (folder.read_json("data.json") or {}).get("facts")
+    if facts is None:
+        return {}
+    names = {"features": "num_features", "edge_features": "num_edge_features"}
+    names |= {"classes": "num_classes", "multilabel": "is_multilabel"}
+    return {name: facts.get(field) for name, field in names.items()}
 
 
 def check_format(path: Path) -> None:

@@ -1,0 +1,60 @@
+"""Joining the other processes of a run before jax looks for devices."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from gtjax.distributed.join import Processes, join
+from gtjax.sharding.config import ParallelConfig
+
+
+def joined(processes: Processes, parallel: ParallelConfig) -> None:
+    """Join, if there are others; else simulate as many devices as are asked for."""
+    from gtjax.sharding.mesh import simulate_devices
+    from gtjax.training.progress import say
+
+    warning = join(processes)
+    if not is_one_of_several():
+        simulate_devices(parallel)
+        return
+    _silence_native_output()
+    if warning and is_first():
+        say(f"warning: {warning}")
+
+
+def is_one_of_several() -> bool:
+    """Whether this process has joined others."""
+    if "jax" not in sys.modules:
+        return False
+    import jax
+
+    return jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes and prints."""
+    import jax
+
+    return jax.process_index() == 0
+
+
+def leave(code: int) -> int:
+    """End with this code. A process of several that fails ends at once.
+
+    The ordinary end of one waits for all others, which wait for it.
+    """
+    if code and is_one_of_several():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _silence_native_output() -> None:
+    """Gloo reports every connection on standard output, where a program may be reading."""
+    kept = os.dup(1)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    sys.stdout = os.fdopen(kept, "w", encoding="utf-8")
