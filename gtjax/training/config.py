@@ -99,6 +99,10 @@ class TrainConfig:
     """Stop after so many steps without a better validation metric; 0 never stops early."""
     checkpoint_seconds: float = 60.0
     """Time between checkpoints; there is always one at the end."""
+    checkpoint_steps: int = 0
+    """Also a checkpoint every so many steps; 0 goes by time only."""
+    checkpoint_keep: int = 2
+    """Checkpoints kept, the newest; more than one in case that one gets damaged."""
     kernel: str = "auto"
     """Attention back end: "auto" takes the best that runs here, or "cpu", "gpu", "tpu", "xla"."""
     profile: bool = False
@@ -115,9 +119,9 @@ class TrainConfig:
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "eval_every"):
+        for name in ("steps", "eval_every", "checkpoint_keep"):
             _require(getattr(self, name) >= 1, f"{name} is at least 1", getattr(self, name))
-        for name in ("patience", "split", "checkpoint_seconds"):
+        for name in ("patience", "split", "checkpoint_seconds", "checkpoint_steps"):
             _require(getattr(self, name) >= 0, f"{name} is not negative", getattr(self, name))
         rule = "watchdog_seconds is at least 10"
         _require(self.watchdog_seconds >= 10, rule, self.watchdog_seconds)
