@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 import jax
 import jax.numpy as jnp
@@ -22,19 +23,56 @@ def snapshot(step, value=0.0, size=3):
 
 def assert_same(a, b):
     assert jax.tree.structure(a) == jax.tree.structure(b)
-    jax.tree.map(np.testing.assert_array_equal, a, b)
+    for one, other in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def written(out, *steps, **options):
+    with Checkpoints(out, **options) as checkpoints:
+        for step in steps:
+            checkpoints.save(snapshot(step, np.pi * step))
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_the_newest_checkpoint_comes_back_bit_for_bit(out):
     with Checkpoints(out) as checkpoints:
         assert not checkpoints.any
-        for step in range(KEPT + 2):
-            checkpoints.save(snapshot(step, np.pi * step))
+    written(out, *range(KEPT + 2))
     with Checkpoints(out) as checkpoints:
         assert checkpoints.any
+        assert checkpoints.steps() == [KEPT + 1, KEPT]
         assert_same(checkpoints.restore(snapshot(0)), snapshot(KEPT + 1, np.pi * (KEPT + 1)))
-    kept = {int(path.name) for path in (out / "checkpoints").iterdir()}
-    assert kept == set(range(2, KEPT + 2))
+        assert checkpoints.damaged == []
+        assert checkpoints.durable == KEPT + 1
+        assert_same(checkpoints.read(KEPT, snapshot(0)), snapshot(KEPT, np.pi * KEPT))
+        assert checkpoints.durable == KEPT + 1
+    assert names_in(out / "checkpoints") == [str(KEPT), str(KEPT + 1)]
+
+
+def test_every_type_and_shape_comes_back(out, rng):
+    values = rng.integers(0, 256, (4, 6), np.uint8)
+    params = {
+        "bfloat16": jnp.asarray(values).view(jnp.bfloat16),  # any bits, so NaNs as well
+        "float32": jnp.array([-0.0, np.nan, np.inf, 1e-45]),
+        "int8": jnp.asarray(values).view(jnp.int8),
+        "bool": jnp.asarray(values > 99),
+        "scalar": jnp.bfloat16(3),
+        "empty": jnp.zeros((0, 3), jnp.bfloat16),
+        "transposed": np.arange(6.0, dtype=np.float32).reshape(2, 3).T,
+    }
+    state = State(params, params, (), jnp.int32(7), jnp.array(False))
+    want = Snapshot(state, Best(params, jnp.float32(0.1), jnp.int32(3)))
+    with Checkpoints(out) as checkpoints:
+        checkpoints.save(want)
+    with Checkpoints(out) as checkpoints:
+        found = checkpoints.read(7, jax.eval_shape(lambda: want))
+        assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(found))
+        assert_same(found, want)
+        assert_same(checkpoints.restore(want), want)
 
 
 def test_steps_taken_while_it_is_written_do_not_reach_the_checkpoint(out):
@@ -50,26 +88,65 @@ def test_steps_taken_while_it_is_written_do_not_reach_the_checkpoint(out):
         assert_same(checkpoints.restore(snapshot(0, size=1500)), snapshot(1, 2.0, size=1500))
 
 
+def test_a_checkpoint_says_what_it_was_told_of_its_run(out):
+    about = {"seed": 3, "plan": ("a", 1), "ratio": 0.1, "näme": None, "deep": {"1": [True]}}
+    written(out, 5, about=about)
+    with Checkpoints(out) as checkpoints:
+        manifest = checkpoints.manifest(5)
+    assert manifest["about"] == about | {"plan": ["a", 1]}
+    assert manifest["step"] == 5
+
+
+def test_it_is_known_when_a_checkpoint_is_complete(out):
+    before = time.time()
+    with Checkpoints(out) as checkpoints:
+        assert (checkpoints.durable, checkpoints.written_at) == (None, None)
+        checkpoints.save(snapshot(4))
+        checkpoints.save(snapshot(6))  # waits for the one before it
+        assert checkpoints.durable in (4, 6)
+        while checkpoints.durable != 6:
+            checkpoints.check()
+        assert before <= checkpoints.written_at <= time.time()
+    with Checkpoints(out) as checkpoints:
+        checkpoints.restore(snapshot(0))
+        assert checkpoints.durable == 6
+        assert before <= checkpoints.written_at <= time.time()
+
+
+def test_the_newest_few_are_kept(out):
+    written(out, 1, 2, 3, 4, keep=3)
+    assert names_in(out / "checkpoints") == ["2", "3", "4"]
+    written(out, 5, keep=1)
+    assert names_in(out / "checkpoints") == ["5"]
+
+
+def test_a_step_that_is_saved_is_not_written_again(out):
+    with Checkpoints(out) as checkpoints:
+        checkpoints.save(snapshot(1, 1.0))
+        checkpoints.save(snapshot(1, 2.0))
+        assert_same(checkpoints.read(1, snapshot(0)), snapshot(1, 1.0))
+
+
 def test_without_a_checkpoint_there_is_nothing_to_restore(out):
     with Checkpoints(out) as checkpoints, pytest.raises(UserError, match="no checkpoint yet"):
         checkpoints.restore(snapshot(0))
+    assert not out.exists()  # looking for one writes nothing
 
 
-def test_a_checkpoint_of_another_model_is_refused(out):
+def test_a_checkpoint_of_another_model_is_refused_and_not_called_damaged(out):
+    written(out, 1, 2)
     with Checkpoints(out) as checkpoints:
-        checkpoints.save(snapshot(1))
-    with (
-        Checkpoints(out) as checkpoints,
-        pytest.raises(UserError, match=r"is damaged, or config\.json is not the one"),
-    ):
-        checkpoints.restore(snapshot(0, size=4))
+        with pytest.raises(UserError, match=r"config\.json is not the one") as caught:
+            checkpoints.restore(snapshot(0, size=4))
+        assert type(caught.value) is UserError
+        assert checkpoints.damaged == []
 
 
-def test_a_damaged_checkpoint_is_refused(out):
-    with Checkpoints(out) as checkpoints:
-        checkpoints.save(snapshot(1))
-    shutil.rmtree(out / "checkpoints" / "1" / "default")
-    with Checkpoints(out) as checkpoints, pytest.raises(UserError, match="is damaged"):
+def test_a_checkpoint_of_an_earlier_version_is_refused(out):
+    written(out, 1)
+    shutil.rmtree(out / "checkpoints" / "1" / "manifest")
+    (out / "checkpoints" / "1" / "arrays").rename(out / "checkpoints" / "1" / "default")
+    with Checkpoints(out) as checkpoints, pytest.raises(UserError, match="of an earlier gtjax"):
         checkpoints.restore(snapshot(0))
 
 
