@@ -28,11 +28,22 @@ def place_rows(
 
     `change` is applied to the rows of a shard before they are placed.
     """
+    shape, shard = rows_by_number(number_pr, source, fill, change)
+    return _shard_by_shard(shape, NamedSharding(mesh, BY_ROW), lambda index: shard(index[0]))
+
+
+def rows_by_number(
+    number_pr: np.ndarray,
+    source: np.ndarray,
+    fill: Any,
+    change: Callable[[np.ndarray], np.ndarray],
+) -> tuple[tuple[int, ...], Callable[[slice], np.ndarray]]:
+    """The shape of what `place_rows` places, and a function that gathers a range of its rows."""
     flat = number_pr.reshape(-1)
     shape = (len(flat), *change(source[:0]).shape[1:])
 
-    def shard(index: Any) -> np.ndarray:
-        numbers = flat[index[0]]
+    def gathered(some: slice) -> np.ndarray:
+        numbers = flat[some]
         there = numbers != PADDING
         if not len(source):
             return np.full((len(numbers), *shape[1:]), fill, change(source).dtype)
@@ -41,7 +52,7 @@ def place_rows(
             rows[~there] = fill
         return rows
 
-    return _shard_by_shard(shape, NamedSharding(mesh, BY_ROW), shard)
+    return shape, gathered
 
 
 def place_parts(mesh: Mesh, arrays: Any) -> Any:
