@@ -1,0 +1,100 @@
+"""Files that are checked when they are read: arrays against a hash, a manifest against its own.
+
+What is truncated, changed or missing is an error that names the file, never wrong numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gtjax.graph import UserError
+
+
+def save_array(path: Path, values: np.ndarray) -> str:
+    """Write a new .npy file, and give the hash of it."""
+    with path.open("xb") as stream:
+        hashing = _Hashing(stream)
+        np.save(hashing, values.view(_dtype_on_disk(values.dtype)), allow_pickle=False)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return hashing.digest.hexdigest()
+
+
+def map_array(path: Path, expected: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Map a .npy file that has this hash and holds an array of this shape and type."""
+    try:
+        with path.open("rb") as stream:
+            intact = hashlib.file_digest(stream, _new_digest).hexdigest() == expected
+        values = np.load(path, mmap_mode="r", allow_pickle=False) if intact else None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not a .npy file of numbers: {error}.") from error
+    if values is None:
+        raise UserError(f"{path} is damaged: its hash is not that of what was written.")
+    kept = _dtype_on_disk(dtype)
+    if (values.shape, values.dtype) != (shape, kept):
+        raise UserError(f"{path} has {kept} of shape {shape}; found {values.dtype} {values.shape}.")
+    return np.asarray(values).view(dtype)
+
+
+def write_manifest(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON together with its hash."""
+    content = json.loads(json.dumps(content))  # as it will be read: keys are strings
+    with path.open("x", encoding="utf-8") as stream:
+        json.dump({"hash": _hash_of_json(content), "content": content}, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
+    """The content of a manifest whose "format" and "version" are these."""
+    try:
+        stored = json.loads(path.read_bytes())
+        content = stored["content"]
+        intact = stored["hash"] == _hash_of_json(content)
+        found = (content["format"], content["version"])
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: it is not the JSON it was.") from error
+    if not intact:
+        raise UserError(f"{path} is damaged: its content does not give its hash.")
+    if found != (kind, version):
+        raise UserError(
+            f"{path} is {found[0]!r} version {found[1]}; this gtjax reads {kind!r} version "
+            f"{version}."
+        )
+    return content
+
+
+class _Hashing:
+    """A file that is hashed while it is written."""
+
+    def __init__(self, stream: Any):
+        self._stream, self.digest = stream, _new_digest()
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self._stream.write(data)
+
+
+def _dtype_on_disk(dtype: np.dtype) -> np.dtype:
+    """Types that numpy does not know itself, as bfloat16, are stored as integers of their size."""
+    return dtype if dtype.isbuiltin == 1 else np.dtype(f"u{dtype.itemsize}")
+
+
+def _hash_of_json(content: Any) -> str:
+    digest = _new_digest()
+    digest.update(json.dumps(content, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def _new_digest() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)
