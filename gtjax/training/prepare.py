@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from gtjax.graph import SPLITS, Graph, locality_order, log_gap
+from gtjax.graph import SPLITS, Graph, UserError, locality_order, log_gap
 from gtjax.graph.positional import encode
 from gtjax.nn import Inputs, ModelConfig
 from gtjax.partition import Partition, partition_graph
 from gtjax.sharding.abstract import abstract_parts, abstract_rows
 from gtjax.sharding.mesh import Spread
 from gtjax.sharding.place import place_parts, place_rows
+from gtjax.sharding.stored import open_store, write_store
 from gtjax.strategies import PADDING, Layout
 from gtjax.training.config import PrepareConfig, TrainConfig
 from gtjax.training.features import scaling
@@ -120,6 +122,46 @@ def abstract_batch(
     Of the tables of the graph only shapes and types matter.
     """
     return _batch(host, layout, spread, weight_n, ABSTRACT)
+
+
+def store_batch(
+    folder: str | Path,
+    host: Prepared,
+    layout: Layout,
+    spread: Spread,
+    weight_n: np.ndarray | None = None,
+    *,
+    about: Mapping[str, Any],
+) -> None:
+    """Write what `place_batch` would place to a new folder, for `open_batch` of every process.
+
+    `about` says what it was made from, in JSON; `open_store(folder).about` gives it back.
+    """
+    write_store(
+        folder,
+        spread.mesh,
+        lambda to: _batch(host, layout, spread, weight_n, _Placing(to.rows, to.parts)),
+        holds=_holds(spread),
+        about=about,
+    )
+
+
+def open_batch(folder: str | Path, spread: Spread) -> Batch:
+    """Place what `store_batch` wrote; of the shards, only those of this process's devices are read.
+
+    The graph need not be known, and the result is that of `place_batch`.
+    """
+    store = open_store(folder)
+    if store.holds != _holds(spread):
+        raise UserError(
+            f"{folder} holds a {store.holds}; this is to be a {_holds(spread)}. Remove {folder}: "
+            "it is made again."
+        )
+    return store.place(spread.mesh)
+
+
+def _holds(spread: Spread) -> str:
+    return f"batch for {spread.strategy.name}"
 
 
 class _Placing(NamedTuple):
