@@ -330,8 +330,8 @@ def stuck(chaos: Chaos) -> dict[str, Any]:
                 code = STUCK.format(step=step) if (how, index) == ("stuck", victim) else None
                 each = (*options, *place, "--process-id", str(index))
                 workers.append(start(*each, log=logs[index], code=code))
-            began = _wait_until(lambda s=step, r=run: last_step(r) >= s or how == "stuck", 120)
             if how == "stopped":
+                began = _wait_until(lambda s=step, r=run: last_step(r) >= s, 120)
                 workers[victim].send_signal(signal.SIGSTOP)
             else:
                 began = _wait_until(lambda log=logs[victim]: "STUCK" in log.read_text(), 120)
@@ -408,6 +408,7 @@ def resumed(chaos: Chaos) -> dict[str, Any]:
 def damaged(chaos: Chaos) -> dict[str, Any]:
     """A checkpoint with a bit flipped, cut off or without a file: the one before it is used."""
     import jax
+    import jax.numpy as jnp
     import numpy as np
 
     from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
@@ -416,8 +417,8 @@ def damaged(chaos: Chaos) -> dict[str, Any]:
     def snapshot(step: int) -> Snapshot:
         drawn = np.random.default_rng(step).normal(size=(24, 24)).astype(np.float32)
         params = {"weights": drawn, "bias": np.arange(17, dtype=np.int32)}
-        state = State(params, None, (drawn * 2,), np.array(step, np.int32), np.array(True))
-        return Snapshot(state, Best(params, np.array(0.5, np.float32), np.array(3, np.int32)))
+        state = State(params, None, (drawn * 2,), jnp.int32(step), jnp.array(True))
+        return Snapshot(state, Best(params, jnp.float32(0.5), jnp.int32(3)))
 
     def equal(found: Snapshot, wanted: Snapshot) -> bool:
         return all(jax.tree.leaves(jax.tree.map(np.array_equal, found, wanted)))

@@ -25,9 +25,16 @@ if TYPE_CHECKING:
     from gtjax.nn import GraphTransformer, ModelConfig
     from gtjax.partition import Partition, partition_graph
     from gtjax.sharding.config import ParallelConfig
-    from gtjax.training.config import OptimConfig, PrepareConfig, TrainConfig, read_config
-    from gtjax.training.loop import Result, fit
+    from gtjax.training.config import (
+        OptimConfig,
+        PrepareConfig,
+        RuntimeConfig,
+        TrainConfig,
+        read_config,
+    )
+    from gtjax.training.loop import fit
     from gtjax.training.planning import Sizes, plan
+    from gtjax.training.result import Result
     from gtjax.training.step_cost import StepCost, step_cost
 
 __version__ = "0.1.0"
@@ -41,7 +48,8 @@ _HOME = {
     "ParallelConfig": "gtjax.sharding.config",
     "Partition": "gtjax.partition",
     "PrepareConfig": "gtjax.training.config",
-    "Result": "gtjax.training.loop",
+    "Result": "gtjax.training.result",
+    "RuntimeConfig": "gtjax.training.config",
     "Sizes": "gtjax.training.planning",
     "StepCost": "gtjax.training.step_cost",
     "TrainConfig": "gtjax.training.config",
@@ -71,6 +79,7 @@ __all__ = [
     "Partition",
     "PrepareConfig",
     "Result",
+    "RuntimeConfig",
     "Sizes",
     "StepCost",
     "TrainConfig",

@@ -20,7 +20,9 @@ MAY_IMPORT = {
     "gtjax.hardware": {"gtjax.graph", "pallas_kernels"},
     "gtjax.planner": {"gtjax.graph", "gtjax.hardware", "gtjax.partition", "gtjax.strategies"},
     "gtjax.sharding": {"gtjax.graph", "gtjax.strategies", "pallas_kernels"},
+    "gtjax.distributed": {"gtjax.graph"},
     "gtjax.training": {
+        "gtjax.distributed",
         "gtjax.graph",
         "gtjax.hardware",
         "gtjax.nn",
@@ -32,6 +34,7 @@ MAY_IMPORT = {
     },
     "gtjax.cli": {
         "gtjax",
+        "gtjax.distributed",
         "gtjax.graph",
         "gtjax.datasets",
         "gtjax.hardware",
@@ -53,6 +56,7 @@ MAY_IMPORT = {
     # Models and the op by their names, the user's cache folder, and steps to compile and not run.
     "experiments": {
         "gtjax",
+        "gtjax.distributed",
         "gtjax.graph",
         "gtjax.hardware",
         "gtjax.nn",

@@ -78,6 +78,33 @@ class PrepareConfig:
 
 
 @dataclass(frozen=True)
+class RuntimeConfig:
+    """What is kept of a run while it runs, and what watches over it."""
+
+    checkpoint_seconds: float = 60.0
+    """Time between checkpoints; there is always one at the end."""
+    checkpoint_steps: int = 0
+    """Also a checkpoint every so many steps; 0 goes by time only."""
+    checkpoint_keep: int = 2
+    """Checkpoints kept, the newest; more than one in case that one gets damaged."""
+    watchdog_seconds: float = 60.0
+    """What a few steps may take before the run counts as stuck, or ten times the median if that is
+    more."""
+    profile: bool = False
+    """Trace a few steps with jax.profiler, into the run's folder."""
+    tensorboard: bool = False
+    """Also write TensorBoard events (needs the extra "tensorboard")."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("checkpoint_keep", 1), ("watchdog_seconds", 10)):
+            rule = f"runtime.{name} is at least {least}"
+            _require(getattr(self, name) >= least, rule, getattr(self, name))
+        for name in ("checkpoint_seconds", "checkpoint_steps"):
+            rule = f"runtime.{name} is not negative"
+            _require(getattr(self, name) >= 0, rule, getattr(self, name))
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """A training run."""
 
@@ -97,34 +124,21 @@ class TrainConfig:
     """Steps between evaluations."""
     patience: int = 0
     """Stop after so many steps without a better validation metric; 0 never stops early."""
-    checkpoint_seconds: float = 60.0
-    """Time between checkpoints; there is always one at the end."""
-    checkpoint_steps: int = 0
-    """Also a checkpoint every so many steps; 0 goes by time only."""
-    checkpoint_keep: int = 2
-    """Checkpoints kept, the newest; more than one in case that one gets damaged."""
     kernel: str = "auto"
     """Attention back end: "auto" takes the best that runs here, or "cpu", "gpu", "tpu", "xla"."""
-    profile: bool = False
-    """Trace a few steps with jax.profiler, into the run's folder."""
-    watchdog_seconds: float = 60.0
-    """What steps may take at least before the run counts as stuck; or ten times the median."""
-    tensorboard: bool = False
-    """Also write TensorBoard events (needs the extra "tensorboard")."""
     parallel: Annotated[ParallelConfig, tyro.conf.arg(name="")] = field(
         default_factory=ParallelConfig
     )
+    runtime: Annotated[RuntimeConfig, tyro.conf.arg(name="")] = field(default_factory=RuntimeConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "eval_every", "checkpoint_keep"):
+        for name in ("steps", "eval_every"):
             _require(getattr(self, name) >= 1, f"{name} is at least 1", getattr(self, name))
-        for name in ("patience", "split", "checkpoint_seconds", "checkpoint_steps"):
+        for name in ("patience", "split"):
             _require(getattr(self, name) >= 0, f"{name} is not negative", getattr(self, name))
-        rule = "watchdog_seconds is at least 10"
-        _require(self.watchdog_seconds >= 10, rule, self.watchdog_seconds)
         _require(0 <= self.seed < 2**32, "seed is in 0..2^32-1", self.seed)
         for name, value in _numbers(self):
             _require(math.isfinite(value), f"{name} is finite", value)

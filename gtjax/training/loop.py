@@ -167,6 +167,8 @@ class Run:
         return _Decided.from_json(self.team.from_first(settle))
 
     def from_the_start(self) -> Result:
+        """In a new folder."""
+
         def create() -> str:
             return str(RunFolder.create(self.config).path)
 
@@ -184,6 +186,7 @@ class Run:
         return self._run(lambda checkpoints, start: start)
 
     def from_checkpoint(self) -> Result:
+        """In the folder of the run."""
         self.folder.write_json("config.json", to_mapping(self.config))
         self._describe_data()
         return self._run(self._restored)
@@ -230,8 +233,10 @@ class Run:
         with (
             self.stop,
             self._lost_is_known(),
-            Checkpoints(self.folder.path, keep=self.config.checkpoint_keep) as checkpoints,
-            EventWriter(self.folder.path, self.config.tensorboard and self.team.is_first) as events,
+            Checkpoints(self.folder.path, keep=self.config.runtime.checkpoint_keep) as checkpoints,
+            EventWriter(
+                self.folder.path, self.config.runtime.tensorboard and self.team.is_first
+            ) as events,
         ):
             snapshot = begin(checkpoints, Snapshot(state, Best.none_yet(state.params)))
             batches = self.batches()
@@ -239,7 +244,7 @@ class Run:
             with Watchdog(
                 self.team,
                 self.folder.path,
-                least=self.config.watchdog_seconds,
+                least=self.config.runtime.watchdog_seconds,
                 orphaned=self.stop.ask,
             ) as watchdog:
                 training = Turns(self, checkpoints, events, watchdog, batches)
@@ -266,6 +271,7 @@ class Run:
         }
 
     def batches(self) -> Batches:
+        """The graph on the devices, as the program wants it."""
         with progress("preparing", 1.0, show=self.show) as update:
             partition = None
             if self.watch is not None and self.watch.running.parts is not None:

@@ -56,7 +56,9 @@ class Turns:
         self.checkpoints, self.events, self.watchdog = checkpoints, events, watchdog
         self.batches = batches
         self.sampler = Sampler(run.team)
-        self.profiling = Profiling(run.folder.path, run.team.index, wanted=run.config.profile)
+        self.profiling = Profiling(
+            run.folder.path, run.team.index, wanted=run.config.runtime.profile
+        )
         self.stopped = False
         self._steps_per_turn = 1
         self._saved_at = time.monotonic()
@@ -117,7 +119,7 @@ class Turns:
                 config.steps - step,
                 self.batches.steps_left(step) or config.steps,
             )
-            if every := config.checkpoint_steps:
+            if every := config.runtime.checkpoint_steps:
                 count = min(count, every - step % every)
             other = run.watch.better() if run.watch is not None else None
             changed = None if other is None else with_option(config, other.option)
@@ -187,10 +189,10 @@ class Turns:
         return snapshot
 
     def _save_if_due(self, snapshot: Snapshot) -> None:
-        config, step = self.config, int(snapshot.state.step)
+        runtime, step = self.config.runtime, int(snapshot.state.step)
         self.checkpoints.check()
-        by_step = config.checkpoint_steps and step % config.checkpoint_steps == 0
-        by_time = time.monotonic() - self._saved_at >= config.checkpoint_seconds
+        by_step = runtime.checkpoint_steps and step % runtime.checkpoint_steps == 0
+        by_time = time.monotonic() - self._saved_at >= runtime.checkpoint_seconds
         if by_step or by_time:
             self.checkpoints.save(snapshot)
             self._saved_at = time.monotonic()

@@ -104,7 +104,7 @@ def test_certificates_go_together_and_have_to_be_there(tmp_path, initialized):
     place = {"coordinator": "a:1", "num_processes": 2, "process_id": 0}
     with pytest.raises(UserError, match="go together"):
         join(Processes(**place, mtls_cert=tmp_path / "cert"))
-    three = {name: tmp_path / "cert" for name in ("mtls_cert", "mtls_key")}
+    three = dict.fromkeys(("mtls_cert", "mtls_key"), tmp_path / "cert")
     with pytest.raises(UserError, match="no such file"):
         join(Processes(**place, **three, mtls_ca=tmp_path / "none"))
     knows = "mtls_cert_file" in inspect.signature(jax.distributed.initialize).parameters
@@ -122,7 +122,7 @@ def test_processes_that_do_not_find_each_other(monkeypatch, initialized):
         raise RuntimeError("DEADLINE_EXCEEDED\nmany lines")
 
     monkeypatch.setattr(jax.distributed, "initialize", nobody)
-    with pytest.raises(UserError, match="did not find each other: DEADLINE_EXCEEDED. Check"):
+    with pytest.raises(UserError, match=r"did not find each other: DEADLINE_EXCEEDED\. Check"):
         join(Processes("a:1", 2, 1))
 
 

@@ -96,7 +96,7 @@ def test_progress_forgives(tmp_path):
     checkpoint(starts() if sys.argv[1] == "resume" else 0)
     sys.exit(0 if sys.argv[1] == "resume" and starts() > 5 else 1)
     """
-    supervisor, run, said = supervise(tmp_path, code, restarts=1)
+    supervisor, _run, said = supervise(tmp_path, code, restarts=1)
     assert supervisor.run() == FINISHED
     assert len(said) == 6
 
@@ -107,7 +107,7 @@ def test_a_mistake_is_not_repeated(tmp_path):
         sys.exit({MISTAKE})
     time.sleep(60)
     """
-    supervisor, run, said = supervise(tmp_path, code, processes=2)
+    supervisor, run, _said = supervise(tmp_path, code, processes=2)
     assert supervisor.run() == MISTAKE
     assert sorted(started(run)) == ["train 0", "train 1"]
 

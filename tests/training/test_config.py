@@ -15,6 +15,7 @@ from gtjax.nn import ModelConfig
 from gtjax.training.config import (
     OptimConfig,
     PrepareConfig,
+    RuntimeConfig,
     TrainConfig,
     from_mapping,
     read_config,
@@ -51,10 +52,14 @@ configs = st.builds(
     steps=st.integers(1, 10**9),
     seed=st.integers(0, 2**32 - 1),
     out=st.sampled_from([None, Path("a/b")]),
-    checkpoint_seconds=st.floats(0, 1e9),
-    checkpoint_steps=st.integers(0, 10**9),
-    checkpoint_keep=st.integers(1, 99),
-    tensorboard=st.booleans(),
+    runtime=st.builds(
+        RuntimeConfig,
+        checkpoint_seconds=st.floats(0, 1e9),
+        checkpoint_steps=st.integers(0, 10**9),
+        checkpoint_keep=st.integers(1, 99),
+        watchdog_seconds=st.floats(10, 1e9),
+        tensorboard=st.booleans(),
+    ),
     model=st.builds(
         ModelConfig,
         hidden=st.sampled_from([4, 8, 64]),
@@ -92,9 +97,10 @@ def test_a_config_survives_json(config):
         ("eval_every = 0", "eval_every is at least 1; found 0"),
         ("patience = -1", "patience is not negative; found -1"),
         ("seed = 4294967296", "seed is in 0..2^32-1; found 4294967296"),
-        ("checkpoint_steps = -1", "checkpoint_steps is not negative; found -1"),
-        ("checkpoint_keep = 0", "checkpoint_keep is at least 1; found 0"),
-        ("checkpoint_seconds = inf", "checkpoint_seconds is finite; found inf"),
+        ("[runtime]\ncheckpoint_steps = -1", "checkpoint_steps is not negative; found -1"),
+        ("[runtime]\ncheckpoint_keep = 0", "checkpoint_keep is at least 1; found 0"),
+        ("[runtime]\ncheckpoint_seconds = inf", "checkpoint_seconds is finite; found inf"),
+        ("[runtime]\nwatchdog_seconds = 5", "watchdog_seconds is at least 10; found 5"),
         ("[optim]\nlearning_rate = inf", "optim.learning_rate is finite; found inf"),
         ("[optim]\nlearning_rate = nan", "optim.learning_rate is positive; found nan"),
         ("[optim]\nlabel_smoothing = 1", "optim.label_smoothing is in [0, 1); found 1"),
@@ -130,5 +136,5 @@ def test_a_file_that_cannot_be_read_is_a_users_error(tmp_path):
 
 
 def test_configs_are_small_enough_to_read():
-    for kind in (TrainConfig, ModelConfig, OptimConfig, PrepareConfig):
-        assert len(dataclasses.fields(kind)) <= 17
+    for kind in (TrainConfig, ModelConfig, OptimConfig, PrepareConfig, RuntimeConfig):
+        assert len(dataclasses.fields(kind)) <= 16

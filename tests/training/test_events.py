@@ -7,13 +7,18 @@ import builtins
 import pytest
 
 from gtjax.graph import UserError
+from gtjax.training.config import RuntimeConfig
 from gtjax.training.events import EventWriter
 from gtjax.training.loop import fit
 from tests.training.small_run import small_config
 
 
 def test_a_run_writes_events_if_asked(graph, out):
-    result = fit(graph, config=small_config(out, tensorboard=True), show_progress=False)
+    result = fit(
+        graph,
+        config=small_config(out, runtime=RuntimeConfig(tensorboard=True)),
+        show_progress=False,
+    )
     (file,) = (result.folder / "tensorboard").iterdir()
     content = file.read_bytes()
     # One record per step for the loss, one per evaluation for each metric.

@@ -69,13 +69,15 @@ def whole(graph, tmp_path_factory):
 
 def start(out):
     """The same run as `whole`, as a process of its own; returns once it has a checkpoint."""
-    settings = json.dumps({"steps": LONG, "eval_every": 50, "checkpoint_seconds": 0.0})
+    settings = json.dumps({"steps": LONG, "eval_every": 50})
     code = (
         "import json, sys; from pathlib import Path\n"
         "from gtjax.cli.outcome import report_outcome\n"
         "from gtjax.datasets import load; from gtjax.training.loop import fit\n"
+        "from gtjax.training.config import RuntimeConfig\n"
         "from tests.training.small_run import DATA, small_config\n"
-        "config = small_config(Path(sys.argv[1]), **json.loads(sys.argv[2]))\n"
+        "runtime = RuntimeConfig(checkpoint_seconds=0.0)\n"
+        "config = small_config(Path(sys.argv[1]), runtime=runtime, **json.loads(sys.argv[2]))\n"
         "sys.exit(report_outcome(lambda: fit(load(DATA), config=config)))\n"
     )
     process = subprocess.Popen(

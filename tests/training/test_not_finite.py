@@ -13,9 +13,10 @@ import pytest
 
 from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
 from gtjax.training.config import OptimConfig
-from gtjax.training.loop import NotFiniteError, fit
+from gtjax.training.loop import fit
 from gtjax.training.step import Program
 from gtjax.training.task import Task
+from gtjax.training.turns import NotFiniteError
 from tests.training.small_run import small_config
 
 # Grows so fast that the values overflow after a few steps.
