@@ -35,11 +35,11 @@ from gtjax.training.checkpoint_files import read_manifest, steps_in
 
 HERE = Path(__file__).parent / "chaos"
 GTJAX = (sys.executable, "-c", "import sys; from gtjax.cli.main import main; sys.exit(main())")
-# A step takes some tenths of a second, so that there are moments to choose from.
-MODEL = ("--model.layers", "2", "--model.hidden", "32", "--model.heads", "4")
-DATA = ("--data", "rmat:nodes=4000,edges=60e3")
+# Small, since every process compiles it; steps take a tenth of a second on two cores.
+MODEL = ("--model.layers", "1", "--model.hidden", "16", "--model.heads", "4")
+DATA = ("--data", "rmat:nodes=1000,edges=10e3")
 INTERVAL = 5  # steps between checkpoints
-STEPS = 60
+STEPS = 40
 STRATEGIES = (
     ("node_all_gather", ()),
     ("node_halo", ()),
@@ -126,8 +126,9 @@ class Chaos:
 
 def train_options(out: Path, *more: str) -> tuple[str, ...]:
     """A small run with a checkpoint every few steps."""
-    every = ("--checkpoint-steps", str(INTERVAL), "--eval-every", "20", "--steps", str(STEPS))
-    return ("train", *DATA, *MODEL, *every, "--out", str(out), *more)
+    every = ("--checkpoint-steps", str(INTERVAL), "--eval-every", "100", "--steps", str(STEPS))
+    how = () if "--strategy" in more else ("--strategy", "node_halo")
+    return ("train", *DATA, *MODEL, *every, "--out", str(out), *how, *more)
 
 
 def start(*command: str, log: Path, code: str | None = None) -> subprocess.Popen:
@@ -202,7 +203,7 @@ def losses(chaos: Chaos) -> dict[str, Any]:
                 one, many = folder / f"{name}-one", folder / f"{name}-many"
                 log = folder / f"{name}.log"
                 # One device, or for isolated, whose losses are those of parts, as many simulated.
-                alone = how if strategy == "isolated" else ("--steps", "20")
+                alone = how if strategy == "isolated" else ("--steps", "20", "--strategy", "single")
                 done(start(*train_options(one, *alone), log=log))
                 code = done(launch(count, *train_options(many, *how), log=log))
                 off = apart(result(many)["losses"], result(one)["losses"]) if code == 0 else None
@@ -483,7 +484,8 @@ def disk(chaos: Chaos) -> dict[str, Any] | None:
             print("disk: skipped, since file systems cannot be mounted here")
             return None
         subprocess.run(["umount", str(mount)], check=True)
-        code = done(start(*train_options(folder / "whole"), log=folder / "whole.log"))
+        one = ("--strategy", "single")
+        code = done(start(*train_options(folder / "whole", *one), log=folder / "whole.log"))
         assert code == 0
         wanted = final_hash(folder / "whole")
         taken = sum(p.stat().st_size for p in (folder / "whole").rglob("*") if p.is_file()) // 1024
@@ -495,7 +497,7 @@ def disk(chaos: Chaos) -> dict[str, Any] | None:
                 ["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", str(mount)], check=True
             )
             try:
-                process = start(*train_options(run), log=log)
+                process = start(*train_options(run, *one), log=log)
                 if how == "read-only":
                     step = chaos.random.randrange(1, STEPS - 15)
                     _wait_until(lambda s=step, r=run: last_step(r) >= s, 120)
@@ -512,7 +514,7 @@ def disk(chaos: Chaos) -> dict[str, Any] | None:
                 begun = (run / "config.json").exists()
                 if not begun:
                     shutil.rmtree(run, ignore_errors=True)
-                command = ("resume", str(run)) if begun else train_options(run)
+                command = ("resume", str(run)) if begun else train_options(run, *one)
                 again = done(start(*command, log=folder / f"{number}-more.log"))
                 case = {
                     "how": how,

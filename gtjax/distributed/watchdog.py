@@ -2,9 +2,9 @@
 
 A process that is killed closes its connections, which the others see. One that is stopped, or stuck
 in its own code, does not: the others would wait for it in a collective for ever. So every process
-has a thread that tells the others once a second which turn it has reached, and that ends the
-process when a turn takes too long. Those who have not reached the turn, or are no longer heard of,
-are the ones to name. Stacks of all threads go to the run's folder.
+has a thread that tells the others once a second how far it has come, and that ends the process when
+a turn takes too long. Those who have not come as far as the others, or are no longer heard of, are
+the ones to name. Stacks of all threads go to the run's folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from gtjax.distributed.team import LostError, Team
 LEAST_SECONDS = 60.0  # that a turn may take, however short the others were
 FACTOR = 10.0  # times the median that it may take
 BEAT_SECONDS = 1.0
-INSPECTION_SECONDS = 7.0  # from suspicion to exit: within the limit, not after it
+INSPECTION_SECONDS = 9.0  # from suspicion to exit: within the limit, not after it
+ASLEEP = 5  # beats late from which on this process must have been stopped itself
 REMEMBERED = 50  # turns that the median is taken of
 
 
@@ -37,10 +38,15 @@ REMEMBERED = 50  # turns that the median is taken of
 class Seen:
     """What one process last told of itself."""
 
-    turn: int
+    marks: int  # passed, the same in every process
     beat: int
     host: str
     pid: int
+
+
+def is_supervised() -> bool:
+    """Whether a supervisor started this process, and starts it again."""
+    return bool(os.environ.get("GTJAX_SUPERVISED"))
 
 
 class Watchdog:
@@ -52,32 +58,40 @@ class Watchdog:
         folder: Path,
         *,
         least: float = LEAST_SECONDS,
+        active: bool = True,
         orphaned: Callable[[], None] = lambda: None,
         end: Callable[[int], Any] = os._exit,
     ):
         self._team, self._folder = team, folder
-        self._least, self._orphaned, self._end = least, orphaned, end
+        self._least, self._active = least, active
+        self._orphaned, self._end = orphaned, end
         self._seconds: list[float] = []
-        self._turn, self._beat = 0, 0
+        self._marks, self._beat = 0, 0
         self._expected = 1.0
         self._begun: float | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
-        self._parent = os.getppid() if os.environ.get("GTJAX_SUPERVISED") else None
+        self._parent = os.getppid() if is_supervised() else None
 
     def __enter__(self) -> Watchdog:
-        self._thread.start()
+        if self._active:
+            self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self._thread.join(timeout=5 * BEAT_SECONDS)
+        if self._active:
+            self._thread.join(timeout=5 * BEAT_SECONDS)
 
     def next_turn(self, steps: int) -> None:
         """A turn of so many steps begins; the one before it is over."""
-        self._turn += 1
+        self.mark()
         self._expected = steps * (statistics.median(self._seconds) if self._seconds else 0.0)
         self._begun = time.monotonic()
+
+    def mark(self) -> None:
+        """All processes come by here, each as often as the others, and next wait for each other."""
+        self._marks += 1
 
     def took(self, seconds_per_step: float) -> None:
         """Remember what the steps of a turn took."""
@@ -96,8 +110,14 @@ class Watchdog:
         return max(self._least, FACTOR * self._expected)
 
     def _watch(self) -> None:
+        awake = time.monotonic()
         while not self._stop.wait(BEAT_SECONDS):
             self._tell()
+            now, before = time.monotonic(), awake
+            awake = now
+            if now - before > ASLEEP * BEAT_SECONDS and self._begun is not None:
+                # This process itself was stopped, and goes on: that was not the turn's fault.
+                self._begun += now - before
             if self._parent is not None and os.getppid() != self._parent:
                 self._orphaned()
             begun = self._begun
@@ -110,7 +130,7 @@ class Watchdog:
         """Without waiting for an answer: a coordinator that is stuck must not stop this thread."""
         self._beat += 1
         known = {
-            "turn": self._turn,
+            "marks": self._marks,
             "beat": self._beat,
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -128,13 +148,17 @@ class Watchdog:
         if self._stop.is_set() or self._begun != begun:
             return
         missing = self._missing(before, after)
-        responsive = [index for index in range(self._team.count) if index not in missing]
         self._write_stacks()
-        if self._team.index in missing or self._team.index == min(responsive, default=0):
+        if self._speaks(missing):
             self._say(missing, time.monotonic() - begun)
-        elif self._team.is_first:
-            time.sleep(BEAT_SECONDS)  # whoever speaks still needs the coordinator
+        # The first process is the coordinator: without it the others end with a lot of noise.
+        time.sleep(BEAT_SECONDS * (3.5 if self._team.is_first else 1.5))
         self._end(LOST)
+
+    def _speaks(self, missing: dict[int, str]) -> bool:
+        """Who is missing speaks for itself, and the first of the others for all."""
+        others = [index for index in range(self._team.count) if index not in missing]
+        return self._team.index in missing or self._team.index == min(others, default=0)
 
     def _others(self) -> dict[int, Seen]:
         found = _within(
@@ -151,22 +175,21 @@ class Watchdog:
         if not after:
             return {} if self._team.is_first else {0: "it does not answer, and is the coordinator"}
         missing: dict[int, str] = {}
+        furthest = max(seen.marks for seen in after.values())
         for index in range(self._team.count):
             seen = after.get(index)
             if seen is None:
                 missing[index] = "nothing was ever heard of it"
             elif index in before and seen.beat == before[index].beat:
                 missing[index] = f"it is silent{_state(seen)}; {_where(seen)}"
-            elif seen.turn < self._turn:
-                late = self._turn - seen.turn
-                missing[index] = f"it is {late} behind, and answers: stuck; {_where(seen)}"
+            elif seen.marks < furthest:
+                missing[index] = f"it answers, but is stuck; {_where(seen)}"
         return missing
 
     def _say(self, missing: dict[int, str], seconds: float) -> None:
         lines = [
-            f"gtjax: process {index} did not arrive at turn {self._turn}: {why}"
-            for index, why in missing.items()
-        ] or [f"gtjax: all processes are in turn {self._turn}, and none comes back from it"]
+            f"gtjax: process {index} did not arrive: {why}" for index, why in missing.items()
+        ] or ["gtjax: all processes arrived at the same step, and none comes back from it"]
         lines.append(
             f"gtjax: process {self._team.index} waited {seconds:.0f} s (the limit is "
             f"{self.limit:.0f}: the larger of {self._least:g} and {FACTOR:g} times the median), "

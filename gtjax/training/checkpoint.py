@@ -96,6 +96,11 @@ class Checkpoints:
         return max(self._whole, default=None)
 
     @property
+    def is_writing(self) -> bool:
+        """Whether one is being written at the moment."""
+        return self._pending is not None and not self._pending.done()
+
+    @property
     def any(self) -> bool:
         """Whether there is a checkpoint."""
         return bool(self.steps())

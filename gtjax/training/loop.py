@@ -18,7 +18,7 @@ import jax
 
 from gtjax.distributed.join import topology
 from gtjax.distributed.team import LostError, Team, this_team
-from gtjax.distributed.watchdog import Watchdog
+from gtjax.distributed.watchdog import Watchdog, is_supervised
 from gtjax.graph import Graph, UserError
 from gtjax.nn import ModelConfig
 from gtjax.planner import Plan
@@ -239,24 +239,38 @@ class Run:
             ) as events,
         ):
             snapshot = begin(checkpoints, Snapshot(state, Best.none_yet(state.params)))
-            batches = self.batches()
-            checkpoints.about = self.about(batches)
-            with Watchdog(
-                self.team,
-                self.folder.path,
-                least=self.config.runtime.watchdog_seconds,
-                orphaned=self.stop.ask,
-            ) as watchdog:
-                training = Turns(self, checkpoints, events, watchdog, batches)
-                snapshot = training.run(snapshot)
+            turns = None
+            if not self.asked_to_stop():
+                batches = self.batches()
+                checkpoints.about = self.about(batches)
+                with self._watchdog() as watchdog:
+                    turns = Turns(self, checkpoints, events, watchdog, batches)
+                    snapshot = turns.run(snapshot)
             checkpoints.save(snapshot)
-        if int(snapshot.state.step) < self.config.steps and training.stopped:
+        if turns is None or (turns.stopped and int(snapshot.state.step) < self.config.steps):
             raise Interrupted(
-                f"stopped at step {snapshot.state.step}; continue with: "
+                f"stopped at step {int(snapshot.state.step)}; continue with: "
                 f"gtjax resume {self.folder.path}"
             )
         with self._lost_is_known():
-            return self._result(snapshot, training.batches.whole)
+            return self._result(snapshot, turns.batches.whole)
+
+    def asked_to_stop(self) -> bool:
+        """Whether any process was, as far as the first knows: the same answer in all."""
+        asked = self.stop.asked
+        if asked:
+            self.team.ask("stop")
+        return self.team.from_first(lambda: bool(asked or self.team.asked("stop")))
+
+    def _watchdog(self) -> Watchdog:
+        """Alone and on nobody's behalf, a process that waits harms nobody."""
+        return Watchdog(
+            self.team,
+            self.folder.path,
+            least=self.config.runtime.watchdog_seconds,
+            active=not self.team.is_alone or is_supervised(),
+            orphaned=self.stop.ask,
+        )
 
     def about(self, batches: Batches) -> dict[str, Any]:
         """What a checkpoint says of the run that it belongs to."""

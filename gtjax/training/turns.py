@@ -67,6 +67,9 @@ class Turns:
     def run(self, snapshot: Snapshot) -> Snapshot:
         """Take turns until all steps are taken, or somebody asked to stop."""
         run, config = self._run, self.config
+        if run.asked_to_stop():  # compiling may take minutes
+            self.stopped = True
+            return snapshot
         if run.show:
             say("compiling")
         self._compile(snapshot)
@@ -150,6 +153,7 @@ class Turns:
         started = time.monotonic()
 
         def advance() -> tuple[State, np.ndarray, bool]:
+            self.watchdog.mark()
             after, losses = self._advance(state, batch, np.int32(count))
             return after, np.asarray(losses), bool(after.healthy)
 
@@ -193,7 +197,7 @@ class Turns:
         self.checkpoints.check()
         by_step = runtime.checkpoint_steps and step % runtime.checkpoint_steps == 0
         by_time = time.monotonic() - self._saved_at >= runtime.checkpoint_seconds
-        if by_step or by_time:
+        if by_step or (by_time and not self.checkpoints.is_writing):
             self.checkpoints.save(snapshot)
             self._saved_at = time.monotonic()
 
@@ -211,6 +215,7 @@ class Turns:
         params = state.params if state.average is None else state.average
         # The first time it is compiled, which takes as long as it takes.
         first = self.watchdog.paused() if not self._has_evaluated else contextlib.nullcontext()
+        self.watchdog.mark()
         with first:
             metrics = self._evaluate(params, self.batches.whole)
             row.update({name: float(value) for name, value in metrics.items()})

@@ -44,7 +44,7 @@ def test_who_is_behind_is_named_by_the_others_and_leaves_its_stacks(tmp_path, ca
                     dog.next_turn(1)
         wait_for(lambda: {index for index, _ in ends} == {0, 1, 2})
     said = capfd.readouterr().err
-    assert "process 2 did not arrive at turn 2: it is 1 behind, and answers: stuck" in said
+    assert "process 2 did not arrive: it answers, but is stuck; pid" in said
     assert "process 0 did not arrive" not in said
     assert "process 1 did not arrive" not in said
     assert all(code == LOST for _, code in ends)
@@ -57,7 +57,7 @@ def test_who_is_silent_is_named(tmp_path, capfd):
     stopped = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         os.kill(stopped.pid, 19)
-        told = f'{{"turn": 1, "beat": 7, "host": "{module.socket.gethostname()}", '
+        told = f'{{"marks": 1, "beat": 7, "host": "{module.socket.gethostname()}", '
         board.put("alive/1", told + f'"pid": {stopped.pid}}}')
         with watch(0, 2, board, tmp_path, ends) as dog:
             dog.next_turn(1)
@@ -66,7 +66,7 @@ def test_who_is_silent_is_named(tmp_path, capfd):
         stopped.kill()
         stopped.wait()
     said = capfd.readouterr().err
-    assert "process 1 did not arrive at turn 1: it is silent and stopped by a signal" in said
+    assert "process 1 did not arrive: it is silent and stopped by a signal" in said
     assert f"pid {stopped.pid} on" in said
 
 
@@ -99,13 +99,15 @@ def test_the_limit_follows_the_median_and_the_number_of_steps(tmp_path):
 
 def test_a_coordinator_that_does_not_answer_is_named(tmp_path, capfd):
     class Dead(OwnBoard):
-        def put(self, name, text=""):
+        def put(self, name, text):
             time.sleep(3)
 
-        under = put
+        def under(self, prefix):
+            time.sleep(3)
+            return {}
 
     ends = []
     with watch(1, 2, Dead(), tmp_path, ends) as dog:
         dog.next_turn(1)
         wait_for(lambda: ends)
-    assert "process 0 did not arrive at turn 1: it does not answer" in capfd.readouterr().err
+    assert "process 0 did not arrive: it does not answer" in capfd.readouterr().err
