@@ -1,0 +1,89 @@
+"""`gtjax launch`: mistakes before anything is started, and real processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import gtjax as package
+from gtjax.cli import launch
+from gtjax.distributed import supervisor
+from gtjax.training.checkpoint_files import read_manifest, steps_in
+
+ENTRY = [sys.executable, "-c", "import sys; from gtjax.cli.main import main; sys.exit(main())"]
+SMALL = ("--model.hidden", "8", "--model.layers", "1", "--model.heads", "2", "--steps", "6")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--processes", "2"], "a command follows after --, one of train, resume, profile"),
+        (["--", "evaluate", "x"], "found 'evaluate'"),
+        (["--processes", "0", "--", "train"], "--processes is at least 1; found 0"),
+        (["--restarts", "-1", "--", "train"], "--restarts is not negative; found -1"),
+        (["--", "train"], "needs --out FOLDER, the same for all tasks"),
+        (["--processes", "2", "--", "train", "--steps", "0"], "steps is at least 1; found 0"),
+    ],
+)
+def test_mistakes_start_nothing(gtjax, monkeypatch, argv, said):
+    monkeypatch.setattr(supervisor.subprocess, "Popen", None)
+    code, _, stderr = gtjax("launch", *argv)
+    assert code == 2
+    assert said in stderr
+
+
+def test_what_is_run_first_and_what_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    job = launch._job("train", ["--steps", "3"], shared=False)
+    assert job.run is not None
+    assert job.command == ("train", "--steps", "3", "--out", str(job.run))
+    assert job.again == ("resume", str(job.run))
+    named = launch._job("train", ["--out", "a/b"], shared=True)
+    assert named.command == ("train", "--out", "a/b")
+    again = launch._job("resume", ["a/b", "--devices", "2"], shared=True)
+    assert again.command == again.again == ("resume", "a/b", "--devices", "2")
+    assert launch._job("profile", [], shared=False).run is None
+
+
+def run(*argv):
+    return subprocess.run([*ENTRY, *argv], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.timeout(600)
+def test_two_processes_train_like_one_and_resume_without_the_graph(tmp_path):
+    data = tmp_path / "graph.npz"
+    package.save_npz(package.load("synthetic-citation:nodes=300"), data)
+    common = ("train", "--data", str(data), *SMALL)
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run(*common, "--out", str(one)).returncode == 0
+    spread = ("--strategy", "node_halo", "--checkpoint-steps", "2", "--profile")
+    done = run("launch", "--processes", "2", "--", *common, "--out", str(two), *spread)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("1 host, 2 processes, 2 devices (cpu)") == 1
+    assert done.stderr.count("mesh node=2, feature=1") == 1
+    assert done.stdout.count("accuracy:") == 1
+    assert "Gloo" not in done.stdout
+
+    results = [json.loads((each / "result.json").read_text()) for each in (one, two)]
+    assert results[1]["processes"] == 2
+    np.testing.assert_allclose(results[1]["losses"], results[0]["losses"], rtol=2e-5)
+    lines = [json.loads(line) for line in (two / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert sorted(path.name for path in (two / "profile").iterdir()) == ["process-0", "process-1"]
+    assert [p.name for p in (two / "parts").glob("*/shard-*")] != []
+
+    about = read_manifest(two / "checkpoints", steps_in(two / "checkpoints")[0])["about"]
+    assert about["processes"] == 2
+    assert about["data"] == results[1]["data"]["fingerprint"]
+    assert about["config"]["seed"] == about["seed"] == 0
+    assert about["plan"] == "node_halo"
+
+    data.unlink()  # each process has its share in the folder of the run
+    (two / "result.json").unlink()
+    again = run("launch", "--processes", "2", "--", "resume", str(two))
+    assert again.returncode == 0, again.stderr
+    assert json.loads((two / "result.json").read_text())["losses"] == results[1]["losses"]
