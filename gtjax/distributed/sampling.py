@@ -61,7 +61,10 @@ class Sampler:
         started = time.monotonic()
         result, communicating = traced(run, self._names)
         seconds = time.monotonic() - started
-        self.saw(seconds, self._team.from_all(max(0.0, seconds - communicating)))
+        computing = None if communicating is None else max(0.0, seconds - communicating)
+        found = self._team.from_all(computing)
+        if None not in found:
+            self.saw(seconds, found)
         return result
 
     def saw(self, seconds: float, computing: list[float]) -> None:
@@ -82,13 +85,19 @@ def collective_names(compiled: Any) -> frozenset[str]:
     return frozenset(_COLLECTIVE.findall(compiled.as_text()))
 
 
-def traced(run: Callable[[], T], names: frozenset[str]) -> tuple[T, float]:
-    """What `run` gives, and the seconds in which this process was communicating meanwhile."""
+def traced(run: Callable[[], T], names: frozenset[str]) -> tuple[T, float | None]:
+    """What `run` gives, and the seconds in which this process was communicating meanwhile.
+
+    None if there is no saying: only one trace can be taken at a time, and the user's comes first.
+    """
     folder = Path(tempfile.mkdtemp(prefix="gtjax-trace-"))
     try:
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
-        jax.profiler.start_trace(folder, profiler_options=options)
+        try:
+            jax.profiler.start_trace(folder, profiler_options=options)
+        except RuntimeError:
+            return run(), None
         try:
             result = run()
         finally:

@@ -43,6 +43,8 @@ from gtjax.training.step import Program
 from gtjax.training.task import Task
 from gtjax.training.turns import Turns
 
+MANY_EDGES = 10_000_000  # from which on their figures take seconds
+
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """The run was asked to stop, and has saved where it was."""
@@ -132,7 +134,7 @@ class Run:
         self.plan: Plan | None = None
         if folder is not None:
             self.folder = dataclasses.replace(folder, writes=team.is_first)
-        with self._lost_is_known(), progress("planning", 1.0, show=self._plans(config)) as update:
+        with self._lost_is_known(), progress("planning", 1.0, show=self.show) as update:
             settled = self._settled(config, update, folder)
         self.config, self.facts, self.task = settled.config, settled.facts, settled.task
         self.stored_plan = settled.plan
@@ -141,9 +143,6 @@ class Run:
         self.program = Program(self.config, self.facts, self.task)
         self.rows: list[dict[str, Any]] = []  # of metrics.jsonl, one per step
         self.peak_bytes = 0
-
-    def _plans(self, config: TrainConfig) -> bool:
-        return self.show and is_planned(config)
 
     def _settled(self, config: TrainConfig, update: Any, folder: RunFolder | None) -> _Decided:
         """Plan in the first process; links are measured by all."""
@@ -162,6 +161,8 @@ class Run:
             task = Task.of(graph, config.metric, config.optim.label_smoothing)
             settled, self.plan = decided(config, graph, update, hardware)
             plan = self.plan and self.plan.to_json()
+            if graph.num_edges > MANY_EDGES:
+                update(0.95, "looking at the graph, for the report")
             return _Decided(settled, GraphFacts.of(graph), task, plan).to_json()
 
         return _Decided.from_json(self.team.from_first(settle))

@@ -39,6 +39,17 @@ def test_collectives_are_found_by_name_and_timed():
     assert traced(lambda: np.asarray(compiled(x)), frozenset({"no-such"}))[1] == 0
 
 
+def test_a_trace_of_the_user_comes_first(tmp_path):
+    compiled, x = program(64, 1)
+    sampler = Sampler(Team(0, 1, OwnBoard()))
+    sampler.watch(compiled)
+    with jax.profiler.trace(tmp_path):
+        assert sampler.sample(lambda: np.asarray(compiled(x))).shape == (64, 64)
+    assert sampler.text == ""
+    sampler.sample(lambda: np.asarray(compiled(x)))
+    assert sampler.text.startswith("communication ")
+
+
 def test_a_program_without_collectives_is_never_sampled():
     sampler = Sampler(Team(0, 1, OwnBoard()))
     sampler.watch(jax.jit(lambda x: x + 1).lower(jnp.ones(3)).compile())
