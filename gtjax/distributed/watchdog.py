@@ -29,7 +29,7 @@ from gtjax.distributed.team import LostError, Team
 LEAST_SECONDS = 60.0  # that a turn may take, however short the others were
 FACTOR = 10.0  # times the median that it may take
 BEAT_SECONDS = 1.0
-INSPECTION_SECONDS = 9.0  # from suspicion to exit: within the limit, not after it
+INSPECTION_SECONDS = 12.0  # from suspicion to exit: within the limit, not after it
 ASLEEP = 5  # beats late from which on this process must have been stopped itself
 REMEMBERED = 50  # turns that the median is taken of
 

@@ -16,8 +16,6 @@ disk; the folder appears under its name only once it is complete.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -25,11 +23,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gtjax.graph import SPLITS, Graph, UserError
+from gtjax.graph.checked_files import hash_of_file, read_manifest, write_manifest
 from gtjax.graph.csr import stable_order
 from gtjax.graph.positional.progress import Progress, ignore_progress
 from gtjax.partition.cut import CutStats
@@ -115,7 +113,7 @@ class StoredPartition:
     def _open(self, name: str) -> np.ndarray:
         path = self.folder / name
         try:
-            found = _hash(path)
+            found = hash_of_file(path)
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}. {AGAIN}") from error
         if found != self.hashes.get(name):
@@ -164,27 +162,15 @@ def check_new_folder(folder: str | Path) -> None:
 def open_partition(folder: str | Path) -> StoredPartition:
     """Open what `save_partition` wrote; arrays are checked and mapped part by part, later."""
     folder = Path(folder)
-    path = folder / MANIFEST
-    try:
-        text = path.read_bytes()
-    except OSError as error:
+    if not (folder / MANIFEST).is_file():
         raise UserError(
-            f"{folder} is not the folder of a partition: {MANIFEST} cannot be read "
-            f"({error.strerror}). Name a folder that save_partition wrote."
-        ) from error
-    try:
-        stored = json.loads(text)
-        content = stored["content"]
-        intact = stored["hash"] == _hash_of_json(content)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: it is not the JSON it was. {AGAIN}") from error
-    if not intact:
-        raise UserError(f"{path} is damaged: its content does not give its hash. {AGAIN}")
-    if content["format"] != FORMAT or content["version"] != VERSION:
-        raise UserError(
-            f"{path} is {content['format']!r} version {content['version']}; this gtjax reads "
-            f"{FORMAT!r} version {VERSION}. {AGAIN}"
+            f"{folder} is not the folder of a partition: it has no {MANIFEST}. "
+            "Name a folder that save_partition wrote."
         )
+    try:
+        content = read_manifest(folder / MANIFEST, FORMAT, VERSION)
+    except UserError as error:
+        raise UserError(f"{error} {AGAIN}") from error
     return StoredPartition(
         folder,
         content["graph"]["name"],
@@ -244,7 +230,7 @@ def _write(path: Path, array: np.ndarray) -> str:
         np.save(stream, np.ascontiguousarray(array), allow_pickle=False)
         stream.flush()
         os.fsync(stream.fileno())
-    return _hash(path)
+    return hash_of_file(path)
 
 
 def _write_manifest(path: Path, graph: Graph, cut: CutStats, hashes: dict[str, str]) -> None:
@@ -255,20 +241,4 @@ def _write_manifest(path: Path, graph: Graph, cut: CutStats, hashes: dict[str, s
         "cut": cut.to_json(),
         "files": hashes,
     }
-    text = json.dumps({"hash": _hash_of_json(content), "content": content}, indent=1)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, _new_digest).hexdigest()
-
-
-def _hash_of_json(content: Any) -> str:
-    digest = _new_digest()
-    digest.update(json.dumps(content, sort_keys=True).encode())
-    return digest.hexdigest()
-
-
-def _new_digest() -> hashlib.blake2b:
-    return hashlib.blake2b(digest_size=16)
+    write_manifest(path, content)

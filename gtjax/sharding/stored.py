@@ -28,9 +28,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from gtjax.graph import UserError
+from gtjax.graph.checked_files import map_array, read_manifest, save_array, write_manifest
 from gtjax.sharding.abstract import abstract_parts, abstract_rows
 from gtjax.sharding.attention import BY_PART, BY_ROW
-from gtjax.sharding.checked_files import map_array, read_manifest, save_array, write_manifest
 from gtjax.sharding.place import rows_by_number
 from gtjax.sharding.tree_json import from_json, to_json
 from gtjax.strategies import FEATURE

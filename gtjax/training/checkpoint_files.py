@@ -33,6 +33,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from gtjax.graph import UserError
+from gtjax.graph.checked_files import hash_of_json
 
 ARRAYS, MANIFEST = "arrays", "manifest"
 BYTES = "bytes"
@@ -99,7 +100,7 @@ def write_checkpoint(folder: Path, step: int, packed: Packed, about: Mapping[str
         "about": about,
         "arrays": _hashed(packed),
     }
-    manifest = {"hash": _hash_of_json(content), "content": content}
+    manifest = {"hash": hash_of_json(content), "content": content}
     target, replaced = folder / str(step), folder / f"{step}.replaced"
     if target.exists():
         target.rename(replaced)
@@ -129,7 +130,7 @@ def read_manifest(folder: Path, step: int) -> dict[str, Any]:
     try:
         stored = json.loads((path / MANIFEST / "metadata").read_bytes())
         content = stored["content"]
-        intact = stored["hash"] == _hash_of_json(content)
+        intact = stored["hash"] == hash_of_json(content)
     except Exception as error:
         raise _damaged(path, f"its manifest cannot be read: {reason(error)}") from error
     if not intact:
@@ -268,8 +269,3 @@ def _hashed(packed: Packed) -> list[dict[str, Any]]:
         {**each, "hash": hashlib.blake2b(packed.data[begin:end].data, digest_size=16).hexdigest()}
         for each, (begin, end) in zip(packed.layouts, _ends(packed.layouts), strict=True)
     ]
-
-
-def _hash_of_json(content: Any) -> str:
-    text = json.dumps(content, sort_keys=True).encode()
-    return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from gtjax.graph import GENERATORS, UserError
+from gtjax.graph.checked_files import hash_of_json
 from gtjax.partition import Partition, open_partition, read_owners, save_partition, store
 from tests.graph.graphs import make_graph
 from tests.partition.partitions import partitioned_graphs
@@ -82,7 +83,7 @@ def test_a_part_is_mapped_and_only_its_own_files_are_read(folder):
 def test_a_part_is_checked_once(folder, monkeypatch):
     stored = open_partition(folder)
     first = stored.part(2)
-    monkeypatch.setattr(store, "_hash", lambda path: pytest.fail("hashed again"))
+    monkeypatch.setattr(store, "hash_of_file", lambda path: pytest.fail("hashed again"))
     assert stored.part(2) is first
 
 
@@ -147,7 +148,7 @@ def test_files_of_another_part_do_not_pass(folder):
 def test_another_version_is_refused(folder, monkeypatch):
     path = folder / store.MANIFEST
     content = json.loads(path.read_text())["content"] | {"version": 2}
-    path.write_text(json.dumps({"hash": store._hash_of_json(content), "content": content}))
+    path.write_text(json.dumps({"hash": hash_of_json(content), "content": content}))
     with pytest.raises(UserError, match=r"version 2; this gtjax reads .* version 1"):
         open_partition(folder)
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gtjax.graph import UserError
-from gtjax.sharding import checked_files, stored
+from gtjax.graph import UserError, checked_files
+from gtjax.sharding import stored
 from gtjax.sharding.mesh import make_mesh
 from gtjax.sharding.place import place_parts, place_rows
 from gtjax.sharding.stored import StoredArray, open_store, write_store
@@ -232,7 +232,7 @@ def test_shape_and_type_are_checked_even_if_the_hash_is_right(tmp_path, content)
         path.write_text(content)
     else:
         np.save(path, content, allow_pickle=True)
-    digest = checked_files._new_digest()
+    digest = checked_files.new_digest()
     digest.update(path.read_bytes())
     for shape, dtype in [((2, 3), np.float32), ((2, 2), np.float16)]:
         with pytest.raises(UserError, match=r"0\.npy (has|is not a \.npy file)"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gtjax.graph import UserError
+from gtjax.graph.errors import UserError
 
 
 def save_array(path: Path, values: np.ndarray) -> str:
@@ -29,8 +29,7 @@ def save_array(path: Path, values: np.ndarray) -> str:
 def map_array(path: Path, expected: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Map a .npy file that has this hash and holds an array of this shape and type."""
     try:
-        with path.open("rb") as stream:
-            intact = hashlib.file_digest(stream, _new_digest).hexdigest() == expected
+        intact = hash_of_file(path) == expected
         values = np.load(path, mmap_mode="r", allow_pickle=False) if intact else None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
@@ -48,7 +47,7 @@ def write_manifest(path: Path, content: dict[str, Any]) -> None:
     """Write JSON together with its hash."""
     content = json.loads(json.dumps(content))  # as it will be read: keys are strings
     with path.open("x", encoding="utf-8") as stream:
-        json.dump({"hash": _hash_of_json(content), "content": content}, stream)
+        json.dump({"hash": hash_of_json(content), "content": content}, stream)
         stream.flush()
         os.fsync(stream.fileno())
 
@@ -58,7 +57,7 @@ def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
     try:
         stored = json.loads(path.read_bytes())
         content = stored["content"]
-        intact = stored["hash"] == _hash_of_json(content)
+        intact = stored["hash"] == hash_of_json(content)
         found = (content["format"], content["version"])
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
@@ -78,7 +77,7 @@ class _Hashing:
     """A file that is hashed while it is written."""
 
     def __init__(self, stream: Any):
-        self._stream, self.digest = stream, _new_digest()
+        self._stream, self.digest = stream, new_digest()
 
     def write(self, data: Any) -> int:
         self.digest.update(data)
@@ -90,11 +89,19 @@ def _dtype_on_disk(dtype: np.dtype) -> np.dtype:
     return dtype if dtype.isbuiltin == 1 else np.dtype(f"u{dtype.itemsize}")
 
 
-def _hash_of_json(content: Any) -> str:
-    digest = _new_digest()
+def hash_of_file(path: Path) -> str:
+    """Of all its bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, new_digest).hexdigest()
+
+
+def hash_of_json(content: Any) -> str:
+    """Of what it says, in whatever order."""
+    digest = new_digest()
     digest.update(json.dumps(content, sort_keys=True).encode())
     return digest.hexdigest()
 
 
-def _new_digest() -> hashlib.blake2b:
+def new_digest() -> hashlib.blake2b:
+    """The hash that all stored files are checked by."""
     return hashlib.blake2b(digest_size=16)
