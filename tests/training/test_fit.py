@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from gtjax.graph import Graph, UserError
-from gtjax.training.config import OptimConfig, read_config
+from gtjax.training.config import OptimConfig, RuntimeConfig, read_config
 from gtjax.training.loop import fit
 from tests.training.small_run import MODEL, OPTIM, STEPS, small_config
 
@@ -138,3 +139,31 @@ def test_labels_as_input_do_not_let_training_nodes_copy_their_own(out, rng):
 def test_an_unknown_kernel_is_a_users_error(graph, out):
     with pytest.raises(UserError, match="--kernel abacus: kernel is one of auto"):
         fit(graph, config=small_config(out, kernel="abacus"), show_progress=False)
+
+
+def test_nobody_else_may_look_into_the_folder_of_a_run(graph, out):
+    before = os.umask(0)
+    try:
+        result = fit(graph, config=small_config(out, steps=1), show_progress=False)
+    finally:
+        os.umask(before)
+    assert result.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_function_loads_the_graph_once(graph, finished, out):
+    loads = []
+
+    def load():
+        loads.append(1)
+        return graph
+
+    result = fit(load, config=small_config(out), show_progress=False)
+    assert result["losses"] == finished["losses"]
+    assert loads == [1]
+
+
+def test_a_trace_is_written_if_asked_for(graph, out, capfd):
+    runtime = RuntimeConfig(profile=True, checkpoint_steps=1)  # so that there are many turns
+    fit(graph, config=small_config(out, runtime=runtime))
+    assert list((out / "profile" / "process-0").rglob("*.xplane.pb"))
+    assert "wrote a trace" in capfd.readouterr().err

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gtjax.training import progress as module
-from gtjax.training.progress import progress, say
+from gtjax.training.progress import Pace, memory_in_use, progress, say
 
 
 @pytest.fixture
@@ -61,3 +61,24 @@ def test_nothing_is_shown_on_request(capsys):
 def test_the_user_is_told_things_apart_from_the_output(capsys):
     say("a", 1)
     assert capsys.readouterr() == ("", "a 1\n")
+
+
+def test_the_pace_has_nodes_a_second_and_memory():
+    pace = Pace(2_000_000)
+    pace.saw(0.5)
+    assert pace.text.startswith("4M nodes/s, ")
+    assert pace.text.endswith(" GiB")
+    assert memory_in_use() > 2**20
+
+
+def test_lines_say_how_long_it_will_take(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    with progress("training", 100) as update:
+        for done in range(0, 101, 10):
+            update(done, "x")
+            now[0] += 6
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "training 0/100 x"
+    assert said[1] == "training 10/100 x, 54 s left"
+    assert said[-1] == "training 100/100 x"

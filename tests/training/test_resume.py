@@ -13,6 +13,7 @@ import pytest
 from gtjax.graph import UserError
 from gtjax.training import loop
 from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
+from gtjax.training.config import RuntimeConfig
 from gtjax.training.interrupt import StopRequest
 from gtjax.training.loop import Interrupted, fit, resume
 from gtjax.training.run_folder import RunFolder
@@ -131,3 +132,32 @@ def test_a_changed_model_is_refused(graph, whole, out):
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"not the folder of a run \(it has no config.json\)"):
         RunFolder.open(tmp_path)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(graph, whole, out, capfd):
+    runtime = RuntimeConfig(checkpoint_steps=4)
+    config = small_config(out, runtime=runtime)
+    fit(graph, config=config, show_progress=False)
+    kept = sorted((out / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    assert [path.name for path in kept] == ["8", "12"]
+    (largest,) = sorted(
+        (path for path in kept[-1].rglob("*") if path.is_file()),
+        key=lambda path: path.stat().st_size,
+    )[-1:]
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 4
+    largest.write_bytes(content)
+    capfd.readouterr()
+    resumed = resume(*RunFolder.open(out), graph)
+    said = capfd.readouterr().err
+    assert f"skipping a checkpoint: {kept[-1]} is damaged" in said
+    assert "at step 8" in said
+    assert resumed["losses"] == whole["losses"]
+
+    for path in (out / "checkpoints").rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(
+        UserError, match=r"no checkpoint of .* is good: .*12 is damaged.*8 is damaged"
+    ):
+        resume(*RunFolder.open(out), graph, show_progress=False)
