@@ -275,3 +275,13 @@ def test_the_readme_shows_how_right_the_planner_was(script, stored):
     assert results["versions"]["jax"]
     for line in names["table"](results).splitlines():
         assert line in readme, f"README lacks: {line}"
+
+
+def test_the_readme_shows_what_runs_survive():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    names = runpy.run_path(str(ROOT / "experiments" / "chaos.py"))
+    results = json.loads((names["HERE"] / "results.json").read_text(encoding="utf-8"))
+    assert set(results["rows"]) == set(names["ROWS"])
+    assert all(row["versions"]["jax"] for row in results["rows"].values())
+    for line in names["table"](results).splitlines():
+        assert line in readme, f"README lacks: {line}"
