@@ -108,22 +108,10 @@ class Chaos:
         self.processes = 2 if short else 4
         self.random = random.Random()
         self.folder = Path(tempfile.mkdtemp(prefix="gtjax-chaos-"))
-        self._whole: tuple[list[str], float] | None = None
 
     def times(self, long: int, short: int) -> int:
         """How often to do something."""
         return short if self.short else long
-
-    def undisturbed(self) -> tuple[list[str], float]:
-        """The hashes that a run ends with that nothing is done to, and the seconds it takes."""
-        if self._whole is None:
-            with self.new_folder() as folder:
-                started, log = time.monotonic(), folder / "whole.log"
-                run = folder / "whole"
-                code = done(launch(self.processes, *train_options(run), log=log))
-                assert code == 0, log.read_text()
-                self._whole = final_hash(run), time.monotonic() - started
-        return self._whole
 
     @contextlib.contextmanager
     def new_folder(self) -> Iterator[Path]:
@@ -154,7 +142,9 @@ def start(*command: str, log: Path, code: str | None = None) -> subprocess.Popen
 
 def launch(processes: int, *command: str, log: Path) -> subprocess.Popen:
     """Under the supervisor."""
-    return start("launch", "--processes", str(processes), "--", *command, log=log)
+    return start(
+        "launch", "--processes", str(processes), "--restarts", "9", "--", *command, log=log
+    )
 
 
 def done(process: subprocess.Popen, seconds: float = 300.0) -> int:
@@ -231,81 +221,80 @@ def losses(chaos: Chaos) -> dict[str, Any]:
 
 
 def disturbed(chaos: Chaos) -> dict[str, Any]:
-    """SIGTERM to a random process at a random moment; then, in the run that goes on, kill -9.
+    """One run, disturbed again and again: SIGTERM to a process, then kill -9 of one, and so on.
 
-    Preempted, all processes save at the same step and end; the run is resumed from there. When one
-    is killed, the supervisor starts all of them again, and brings the run to its end.
+    Preempted, all processes save at the same step and end, and the run is resumed from there. When
+    one is killed, the supervisor starts all of them again. At the end nothing is done to the run
+    any more, and it has to end as one that was never disturbed.
     """
-    cases = []
-    wanted, seconds = chaos.undisturbed()
-    with contextlib.suppress(KeyboardInterrupt):  # what is done by then counts
-        for number in range(chaos.times(50, 1)):
-            with chaos.new_folder() as folder:
-                case = _preempted(chaos, folder / "run", seconds, wanted)
-                case |= _killed(chaos, folder / "run", seconds, wanted)
-            print(number, case, flush=True)
-            cases.append(case)
-    return {
+    cases: list[dict[str, Any]] = []
+    options = ("--steps", str(chaos.times(1500, 500)))
+    with chaos.new_folder() as folder:
+        whole, run, log = (folder / name for name in ("whole", "run", "run.log"))
+        code = done(launch(chaos.processes, *train_options(whole, *options), log=log), 1200)
+        assert code == 0, log.read_text()
+        log.unlink()
+        process = launch(chaos.processes, *train_options(run, *options), log=log)
+        with _until_interrupted():
+            while len(cases) < 2 * chaos.times(50, 1) and process.poll() is None:
+                how = ("SIGTERM", "SIGKILL")[len(cases) % 2]
+                if chaos.random.random() < 0.3:  # while it starts
+                    time.sleep(chaos.random.uniform(0.5, 15.0))
+                else:
+                    now = last_step(run)
+                    _wait_until(lambda n=now, p=process: last_step(run) > n or p.poll() == 0, 120)
+                    time.sleep(chaos.random.uniform(0.0, 2.0))
+                if process.poll() is not None:
+                    break
+                victim = chaos.random.randrange(chaos.processes)
+                case = {"how": how, "process": victim, "reached": last_step(run)}
+                before = len(_resumed_at(log))
+                _signal_worker(process, victim, signal.Signals[how])
+                asked = time.monotonic()
+                if how == "SIGTERM":
+                    case["code"] = done(process)
+                    case["seconds_to_end"] = round(time.monotonic() - asked, 2)
+                    case["reached"] = last_step(run)
+                    begun = (run / "config.json").exists()
+                    command = ("resume", str(run)) if begun else train_options(run, *options)
+                    process = launch(chaos.processes, *command, log=log)
+                _wait_until(lambda n=before: len(_resumed_at(log)) > n, 120)
+                steps = _resumed_at(log)
+                case["resumed"] = steps[-1] if len(steps) > before else 0
+                case["lost"] = max(0, case["reached"] - case["resumed"])
+                case["seconds_to_resume"] = round(time.monotonic() - asked, 1)
+                print(len(cases), case, flush=True)
+                cases.append(case)
+        code = done(process, 1800)
+        same = code == 0 and final_hash(run) == final_hash(whole)
+    terms = [case for case in cases if case["how"] == "SIGTERM"]
+    kills = [case for case in cases if case["how"] == "SIGKILL"]
+    known = {
         "cases": cases,
-        "times": len(cases),
-        "undisturbed_seconds": seconds,
-        "saved_with_0": sum(case["code"] == 0 for case in cases),
-        "most_lost_preempted": max(case["lost_preempted"] for case in cases),
-        "slowest_exit": max(case["seconds_to_end"] for case in cases),
-        "finished": sum(case["code_killed"] == 0 for case in cases),
-        "most_lost_killed": max(case["lost_killed"] for case in cases),
-        "same": sum(case["same"] for case in cases),
-        "held": all(
-            case["same"]
-            and case["lost_preempted"] == 0
-            and case["lost_killed"] <= INTERVAL
-            and case["seconds_to_end"] <= 30
-            for case in cases
-        ),
+        "preempted": len(terms),
+        "killed": len(kills),
+        "exited_with_0": sum(case["code"] == 0 for case in terms),
+        "slowest_exit": max((case["seconds_to_end"] for case in terms), default=0),
+        "most_lost_preempted": max((case["lost"] for case in terms), default=0),
+        "most_lost_killed": max((case["lost"] for case in kills), default=0),
+        "finished": code == 0,
+        "same": same,
     }
+    fast = known["slowest_exit"] <= 30 and known["exited_with_0"] == len(terms)
+    lost = known["most_lost_preempted"] == 0 and known["most_lost_killed"] <= INTERVAL
+    return known | {"held": same and fast and lost}
 
 
-def _preempted(chaos: Chaos, run: Path, seconds: float, wanted: list[str]) -> dict[str, Any]:
-    moment, victim = chaos.random.uniform(0.5, seconds), chaos.random.randrange(chaos.processes)
-    process = launch(chaos.processes, *train_options(run), log=run.with_suffix(".log"))
-    time.sleep(moment)
-    _signal_worker(process, victim, signal.SIGTERM)
-    asked = time.monotonic()
-    code = done(process)
-    if (run / "result.json").exists() and final_hash(run) == wanted:
-        shutil.rmtree(run)  # it was over before anybody asked
-    return {
-        "sigterm_at": round(moment, 2),
-        "sigterm_to": victim,
-        "code": code,
-        "seconds_to_end": round(time.monotonic() - asked, 2),
-        "reached": last_step(run),
-    }
+def _resumed_at(log: Path) -> list[int]:
+    found = re.findall(r"resuming .* at step (\d+)", log.read_text(errors="replace"))
+    return [int(step) for step in found]
 
 
-def _killed(chaos: Chaos, run: Path, seconds: float, wanted: list[str]) -> dict[str, Any]:
-    moment, victim = chaos.random.uniform(0.5, seconds), chaos.random.randrange(chaos.processes)
-    begun, before = (run / "config.json").exists(), last_step(run)
-    command = ("resume", str(run)) if begun else train_options(run)
-    log = run.with_name("killed.log")
-    process = launch(chaos.processes, *command, log=log)
-    time.sleep(moment)
-    reached = last_step(run)
-    _signal_worker(process, victim, signal.SIGKILL)
-    code = done(process)
-    steps = [
-        int(s) for s in re.findall(r"resuming .* at step (\d+)", log.read_text(errors="replace"))
-    ]
-    first = steps[0] if begun and steps else 0
-    return {
-        "kill_at": round(moment, 2),
-        "kill_to": victim,
-        "lost_preempted": before - first,
-        "reached_killed": reached,
-        "lost_killed": max(0, reached - steps[-1]) if steps else reached * (code != 0),
-        "code_killed": code,
-        "same": code == 0 and final_hash(run) == wanted,
-    }
+@contextlib.contextmanager
+def _until_interrupted() -> Iterator[None]:
+    """Ctrl-C ends a row early; what is done by then counts."""
+    with contextlib.suppress(KeyboardInterrupt):
+        yield
 
 
 def _signal_worker(process: subprocess.Popen, victim: int, number: signal.Signals) -> None:
@@ -317,7 +306,7 @@ def _signal_worker(process: subprocess.Popen, victim: int, number: signal.Signal
 def stuck(chaos: Chaos) -> dict[str, Any]:
     """A process that is stopped, or stuck in Python: the others end, and name it."""
     cases, limit, count = [], 20, chaos.processes
-    with chaos.new_folder() as folder:
+    with chaos.new_folder() as folder, _until_interrupted():
         for number in range(chaos.times(20, 1)):
             how = ("stuck", "stopped")[number % 2]
             victim = chaos.random.randrange(count)
@@ -475,7 +464,7 @@ def harms(folder: Path, chaos: Chaos) -> Iterator[tuple[str, Path, bytes | None]
 def disk(chaos: Chaos) -> dict[str, Any] | None:
     """A disk that is full or becomes read-only: a clear error, and a run that can go on."""
     cases = []
-    with chaos.new_folder() as folder:
+    with chaos.new_folder() as folder, _until_interrupted():
         mount = folder / "disk"
         mount.mkdir()
         if subprocess.run(
@@ -716,12 +705,13 @@ TABLE: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
         lambda r: f"{r['worst']:.1e} at most, {len(r['cases'])} cases",
     ),
     "disturb": (
-        "SIGTERM to a random process of 4 at a random moment, resume, then kill -9 of another",
-        "no step lost and out within 30 s; at most a checkpoint interval lost; bit-equal",
+        "one run of 4 processes: SIGTERM and kill -9 in turns, a random process at a random moment",
+        "SIGTERM: no step lost, out within 30 s; kill -9: at most an interval lost; bit-equal",
         lambda r: (
-            f"{r['times']} times: {r['most_lost_preempted']} steps lost to SIGTERM, out "
-            f"within {r['slowest_exit']:.1f} s; {r['finished']} finish after kill -9, at most "
-            f"{r['most_lost_killed']} steps lost (interval {INTERVAL}); {r['same']} bit-equal"
+            f"{r['preempted']} SIGTERM: {r['most_lost_preempted']} steps lost, "
+            f"{r['exited_with_0']} out with code 0 within {r['slowest_exit']:.1f} s; "
+            f"{r['killed']} kill -9: at most {r['most_lost_killed']} steps lost (interval "
+            f"{INTERVAL}); the end {'is' if r['same'] else 'is not'} bit-equal"
         ),
     ),
     "stuck": (
