@@ -228,7 +228,7 @@ def disturbed(chaos: Chaos) -> dict[str, Any]:
     any more, and it has to end as one that was never disturbed.
     """
     cases: list[dict[str, Any]] = []
-    options = ("--steps", str(chaos.times(1500, 500)))
+    options = ("--steps", str(chaos.times(600, 400)))
     with chaos.new_folder() as folder:
         whole, run, log = (folder / name for name in ("whole", "run", "run.log"))
         code = done(launch(chaos.processes, *train_options(whole, *options), log=log), 1200)
@@ -298,9 +298,10 @@ def _until_interrupted() -> Iterator[None]:
 
 
 def _signal_worker(process: subprocess.Popen, victim: int, number: signal.Signals) -> None:
-    found = workers_of(process.pid)
-    if victim < len(found):
-        os.kill(found[victim], number)
+    """To the worker of that number, once it is there."""
+    _wait_until(lambda: len(workers_of(process.pid)) > victim or process.poll() is not None, 60)
+    with contextlib.suppress(ProcessLookupError, IndexError):
+        os.kill(workers_of(process.pid)[victim], number)
 
 
 def stuck(chaos: Chaos) -> dict[str, Any]:

@@ -101,6 +101,8 @@ def _initialize(processes: Processes, host: str | None, found: str) -> str | Non
             options["local_device_ids"] = list(range(first, first + each))
     secure: dict[str, Any] = _certificates(processes)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # It would take SIGTERM for itself; gtjax saves at the same step in all processes by itself.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(**options, **secure, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
     except (RuntimeError, ValueError) as error:

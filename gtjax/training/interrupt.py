@@ -16,7 +16,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.asked = False
-        self._entered = 0
+        self._entered, self._signalled = 0, False
         self._before: dict[int, Any] = {}
 
     def ask(self) -> None:
@@ -25,11 +25,11 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         self._entered += 1
-        if self._entered > 1:
-            return self
-        if threading.current_thread() is threading.main_thread():
+        if not self._signalled and threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
+                # Again if entered again: a library may have taken the signal for itself.
+                before = signal.signal(number, self._ask)
+                self._before.setdefault(number, signal.SIG_DFL if before is None else before)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -38,6 +38,7 @@ class StopRequest:
             self._restore()
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        self._signalled = True
         self.ask()
         self._restore()
 
