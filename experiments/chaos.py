@@ -238,7 +238,7 @@ def disturbed(chaos: Chaos) -> dict[str, Any]:
         with _until_interrupted():
             while len(cases) < 2 * chaos.times(50, 1) and process.poll() is None:
                 how = ("SIGTERM", "SIGKILL")[len(cases) % 2]
-                if chaos.random.random() < 0.3:  # while it starts
+                if chaos.random.random() < 0.3 and not chaos.short:  # while it starts
                     time.sleep(chaos.random.uniform(0.5, 15.0))
                 else:
                     now = last_step(run)
