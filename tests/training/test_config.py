@@ -87,7 +87,7 @@ def test_a_config_survives_json(config):
         ('steps = "3"', "steps is int; found '3'"),
         ("steps = 3.0", "steps is int; found 3.0"),
         ("steps = true", "steps is int; found True"),
-        ("tensorboard = 1", "tensorboard is bool; found 1"),
+        ("[runtime]\ntensorboard = 1", "tensorboard is bool; found 1"),
         ("data = 1", "data is str; found 1"),
         ("out = 1", "out is Path; found 1"),
         ("model = 3", "model: a table of settings; found int"),
