@@ -1,6 +1,6 @@
 """What happens to real runs, done to real processes: killed, stopped, stuck, preempted, disk full.
 
-    python experiments/chaos.py [--rows kill preempt ...] [--data FOLDER] [--short] [--seed 0]
+    python experiments/chaos.py [--rows disturb stuck ...] [--data FOLDER] [--short] [--seed 0]
     python experiments/chaos.py --table
 
 Every row starts runs of gtjax as a user would, as processes over gloo on the loopback address, does
@@ -30,11 +30,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gtjax.distributed.supervisor import free_port
+from gtjax.distributed.supervisor import ENTRY, free_port
 from gtjax.training.checkpoint_files import read_manifest, steps_in
 
 HERE = Path(__file__).parent / "chaos"
-GTJAX = (sys.executable, "-c", "import sys; from gtjax.cli.main import main; sys.exit(main())")
 # Small, since every process compiles it; steps take a tenth of a second on two cores.
 MODEL = ("--model.layers", "1", "--model.hidden", "16", "--model.heads", "4")
 DATA = ("--data", "rmat:nodes=1000,edges=10e3")
@@ -135,7 +134,7 @@ def train_options(out: Path, *more: str) -> tuple[str, ...]:
 
 def start(*command: str, log: Path, code: str | None = None) -> subprocess.Popen:
     """A command of gtjax in the background, what it says in a file."""
-    entry = GTJAX if code is None else (sys.executable, "-c", code)
+    entry = ENTRY if code is None else (sys.executable, "-c", code)
     with log.open("ab") as file:
         return subprocess.Popen([*entry, *command], stdout=file, stderr=file)
 
@@ -645,7 +644,7 @@ def speedup(chaos: Chaos) -> dict[str, Any]:
                 if name == "one process":
                     with log.open("wb") as file:
                         worker = subprocess.Popen(
-                            ["taskset", "-c", "0", *GTJAX, *command], stdout=file, stderr=file
+                            ["taskset", "-c", "0", *ENTRY, *command], stdout=file, stderr=file
                         )
                 else:
                     worker = launch(2, *command, log=log)

@@ -195,7 +195,8 @@ class Watchdog:
             f"{self.limit:.0f}: the larger of {self._least:g} and {FACTOR:g} times the median), "
             f"and ends. Stacks are in {self._stacks}."
         )
-        print("\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
 
     @property
     def _stacks(self) -> Path:

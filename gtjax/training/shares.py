@@ -5,19 +5,17 @@ shard; then it lets go of the graph, and every process maps the shards of its ow
 there. A run that is continued on the same mesh finds them, and no process reads the graph at all.
 All hosts have to see the run's folder, as they do for checkpoints.
 
-`isolated` with new parts every so many steps is the exception: drawing them takes the edges, so
-every process keeps the graph.
+`isolated` is the exception: drawing new parts takes the edges, so every process keeps the graph.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from gtjax.distributed.team import Team
+from gtjax.graph.checked_files import hash_of_json
 from gtjax.partition import Partition
 from gtjax.sharding.stored import open_store
 from gtjax.training.batches import Batches, OneBatch, make_batches
@@ -48,13 +46,12 @@ def batches_of(
             return make_batches(graph, config, *spreads, progress=progress, partition=partition)
     path = folder / "parts" / _key(facts, config, program)
 
-    def write() -> str:
+    def write() -> None:
         if not path.exists():  # which it does only once it is complete
             host = prepare(source.graph, config, progress)
             layout, made = whole_layout(host, config, program.exact, progress, partition)
             about = {"graph": facts.fingerprint, "partition": made.fingerprint}
             store_batch(path, host, layout, program.exact, about=about)
-        return str(path)
 
     team.from_first(write)
     source.let_go()
@@ -77,4 +74,4 @@ def _key(facts: GraphFacts, config: TrainConfig, program: Program) -> str:
         "kernel": backend_name(config.kernel, program.exact.platform),
         "model": [model.architecture, model.hidden, model.positional, model.positional_size],
     }
-    return hashlib.blake2b(json.dumps(known, sort_keys=True).encode(), digest_size=8).hexdigest()
+    return hash_of_json(known)

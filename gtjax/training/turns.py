@@ -62,7 +62,6 @@ class Turns:
         self.stopped = False
         self._steps_per_turn = 1
         self._saved_at = time.monotonic()
-        self._has_asked = False
 
     def run(self, snapshot: Snapshot) -> Snapshot:
         """Take turns until all steps are taken, or somebody asked to stop."""
@@ -110,9 +109,8 @@ class Turns:
         """What all processes do next, as the first decides."""
         run = self._run
         asked = run.stop.asked
-        if asked and not self._has_asked:
+        if asked:
             self.team.ask("stop")
-            self._has_asked = True
 
         def decide() -> dict[str, Any]:
             config = self.config
