@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -82,8 +81,6 @@ class Checkpoints:
         self.about = about or {}
         self.damaged: list[str] = []
         """What `restore` passed over, and why."""
-        self.written_at: float | None = None
-        """When `durable` was written, as `time.time()` has it."""
         self._keep = keep
         self._whole: frozenset[int] = frozenset()  # those read or written here
         self._bad: frozenset[int] = frozenset()
@@ -99,11 +96,6 @@ class Checkpoints:
     def is_writing(self) -> bool:
         """Whether one is being written at the moment."""
         return self._pending is not None and not self._pending.done()
-
-    @property
-    def any(self) -> bool:
-        """Whether there is a checkpoint."""
-        return bool(self.steps())
 
     def steps(self) -> list[int]:
         """The steps there are checkpoints of, newest first; some may be damaged."""
@@ -148,8 +140,6 @@ class Checkpoints:
             )
         arrays = read_arrays(self.folder, step, manifest)
         self._whole |= {step}
-        if step == self.durable:
-            self.written_at = manifest["written_at"]
         return jax.tree.unflatten(jax.tree.structure(like), arrays)
 
     def manifest(self, step: int) -> dict[str, Any]:
@@ -191,7 +181,6 @@ class Checkpoints:
                 f"the checkpoint of step {step} could not be written to {self.folder}: "
                 f"{reason(error)}. {last}"
             ) from error
-        self.written_at = time.time()
         self._whole, self._bad = self._whole | {step}, self._bad - {step}
         self._remove_others(step)
 

@@ -42,7 +42,10 @@ def some_tree(rows, parts, mesh):
 
 def write(folder, shape=SHAPE, about=ABOUT):
     mesh = make_mesh(shape)
-    tree = lambda to: some_tree(to.rows, to.parts, mesh)  # noqa: E731
+
+    def tree(to):
+        return some_tree(to.rows, to.parts, mesh)
+
     write_store(folder, mesh, tree, holds="tree", about=about)
 
 

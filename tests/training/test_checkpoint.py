@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 
 import jax
 import jax.numpy as jnp
@@ -40,10 +39,10 @@ def names_in(folder):
 
 def test_the_newest_checkpoint_comes_back_bit_for_bit(out):
     with Checkpoints(out) as checkpoints:
-        assert not checkpoints.any
+        assert not checkpoints.steps()
     written(out, *range(KEPT + 2))
     with Checkpoints(out) as checkpoints:
-        assert checkpoints.any
+        assert checkpoints.steps()
         assert checkpoints.steps() == [KEPT + 1, KEPT]
         assert_same(checkpoints.restore(snapshot(0)), snapshot(KEPT + 1, np.pi * (KEPT + 1)))
         assert checkpoints.damaged == []
@@ -98,19 +97,16 @@ def test_a_checkpoint_says_what_it_was_told_of_its_run(out):
 
 
 def test_it_is_known_when_a_checkpoint_is_complete(out):
-    before = time.time()
     with Checkpoints(out) as checkpoints:
-        assert (checkpoints.durable, checkpoints.written_at) == (None, None)
+        assert checkpoints.durable is None
         checkpoints.save(snapshot(4))
         checkpoints.save(snapshot(6))  # waits for the one before it
         assert checkpoints.durable in (4, 6)
         while checkpoints.durable != 6:
             checkpoints.check()
-        assert before <= checkpoints.written_at <= time.time()
     with Checkpoints(out) as checkpoints:
         checkpoints.restore(snapshot(0))
         assert checkpoints.durable == 6
-        assert before <= checkpoints.written_at <= time.time()
 
 
 def test_the_newest_few_are_kept(out):

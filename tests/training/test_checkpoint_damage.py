@@ -88,7 +88,7 @@ def test_if_none_is_whole_all_are_named(two):
     for path in files_in(newest.parent):
         path.write_bytes(b"?")
     with Checkpoints(out) as checkpoints:
-        assert checkpoints.any
+        assert checkpoints.steps()
         with pytest.raises(UserError, match="no checkpoint that is whole") as caught:
             checkpoints.restore(snapshot(0))
     assert all(f"{newest.parent / each} is damaged" in str(caught.value) for each in "12")

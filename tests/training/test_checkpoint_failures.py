@@ -158,7 +158,7 @@ def test_a_killed_process_leaves_whole_checkpoints(out):
     """Of one that writes all the time; what it said is durable is there, and right."""
     code = f"""
 with Checkpoints(out) as checkpoints:
-    step = checkpoints.steps()[0] if checkpoints.any else 0
+    step = checkpoints.steps()[0] if checkpoints.steps() else 0
     while True:
         step += 1
         checkpoints.save(snapshot(step, 0.5 * step, {LARGE}))
@@ -204,7 +204,7 @@ with checkpoints:
             time.sleep(0.01)
     else:
         checkpoints.save(snapshot(7, 7.0))  # not for it to write
-        while not checkpoints.any:
+        while not checkpoints.steps():
             time.sleep(0.01)
         assert checkpoints.steps() == [1]
         assert_same(checkpoints.restore(snapshot(0)), snapshot(1, 1.0))
