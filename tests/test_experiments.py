@@ -154,11 +154,11 @@ def test_the_readme_shows_the_stored_attention_benchmark():
 
 
 @pytest.fixture
-def contenders(monkeypatch):
+def importable(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "experiments"))
 
 
-def test_a_contender_that_computes_something_else_is_an_error(contenders):
+def test_a_contender_that_computes_something_else_is_an_error(importable):
     from contenders import case, comparison
 
     wanted = np.array([1.0, -2.0, 0.0])
@@ -177,7 +177,7 @@ def test_a_contender_that_computes_something_else_is_an_error(contenders):
             comparison._qualify("pyg", Worker(), {"needs_bytes": 0}, "both")
 
 
-def test_a_contender_that_cannot_run_is_absent_with_the_reason(contenders, tmp_path, monkeypatch):
+def test_a_contender_that_cannot_run_is_absent_with_the_reason(importable, tmp_path, monkeypatch):
     from contenders import environments, process, work
 
     process.require_memory(0)
@@ -195,7 +195,7 @@ def test_a_contender_that_cannot_run_is_absent_with_the_reason(contenders, tmp_p
         environments.interpreter("none", tmp_path)
 
 
-def test_memory_above_start_is_what_a_run_touches(contenders):
+def test_memory_above_start_is_what_a_run_touches(importable):
     from contenders import memory
 
     peak = memory.peak_above_start(lambda: np.ones(25_000_000, np.float32))
@@ -204,7 +204,7 @@ def test_memory_above_start_is_what_a_run_touches(contenders):
     assert 95e6 < peak["bytes"] < 130e6
 
 
-def test_what_is_freed_late_is_waited_for(contenders):
+def test_what_is_freed_late_is_waited_for(importable):
     from contenders import memory
 
     memory.release()
@@ -286,7 +286,7 @@ def test_the_readme_shows_how_right_the_planner_was(script, stored):
         assert line in readme, f"README lacks: {line}"
 
 
-def test_the_readme_shows_what_runs_survive():
+def test_the_readme_shows_what_runs_survive(importable):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     names = runpy.run_path(str(ROOT / "experiments" / "chaos.py"))
     results = json.loads((names["HERE"] / "results.json").read_text(encoding="utf-8"))
