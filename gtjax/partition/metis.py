@@ -27,7 +27,7 @@ import scipy.sparse as sp
 
 from gtjax.graph import Graph, UserError
 from gtjax.graph.positional.progress import Progress, ignore_progress
-from gtjax.partition.balance import SLACK_C, split_evenly, work_n, work_nc
+from gtjax.partition.balance import METIS_SLACK_C, split_evenly, work_n, work_nc
 from gtjax.partition.graph_stream import graph_chunks
 from gtjax.partition.multilevel import Level, refine
 from gtjax.partition.partition import Partition, check_num_parts
@@ -71,7 +71,7 @@ def metis(
         owner_n = _read_answer(folder, graph.num_nodes, num_parts)
     progress(0.7, "METIS is done; balancing")
     work = work_nc(degrees_n)
-    capacity_c = np.maximum((1 + SLACK_C) * work.sum(axis=0) / num_parts, 1.0)
+    capacity_c = np.maximum((1 + METIS_SLACK_C) * work.sum(axis=0) / num_parts, 1.0)
     level = Level(*graph_chunks(graph), work)
     rng = np.random.default_rng(seed)
     owner_n = refine(level, owner_n, num_parts, capacity_c, rng, ROUNDS)

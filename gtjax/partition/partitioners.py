@@ -8,7 +8,7 @@ import numpy as np
 
 from gtjax.graph import Graph, UserError
 from gtjax.graph.positional.progress import Progress
-from gtjax.partition.balance import NODE_SLACK
+from gtjax.partition.balance import METIS_NODE_SLACK
 from gtjax.partition.contiguous import contiguous
 from gtjax.partition.metis import is_installed, metis
 from gtjax.partition.partition import Partition, check_num_parts
@@ -58,7 +58,7 @@ def partition_graph(
 def _is_lopsided(partition: Partition) -> bool:
     """Whether the largest part has so many nodes that all others would be mostly padding."""
     sizes_p = partition.sizes_p
-    most = (1 + NODE_SLACK) * sizes_p.mean()
+    most = (1 + METIS_NODE_SLACK) * sizes_p.mean()
     return bool(sizes_p.max() > 1.1 * most + 1)
 
 

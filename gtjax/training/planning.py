@@ -215,7 +215,7 @@ def _options(config: TrainConfig, devices: int, graph: Graph | Sizes) -> Any:
         partitioners = ("supposed",)
     elif parallel.partitioner == "auto":
         able = is_installed() and graph.num_edges <= MOST_METIS_EDGES
-        partitioners = ("metis" if able else "streaming", "contiguous")
+        partitioners = (*(("metis",) if able else ()), "streaming", "contiguous")
     strategies = None if parallel.strategy == "auto" else (parallel.strategy,)
     mesh = None if parallel.mesh is None else parse_mesh(parallel.mesh)
     for option in options(devices, partitioners, remats, strategies, exchange=parallel.exchange):
