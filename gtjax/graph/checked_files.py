@@ -1,6 +1,7 @@
 """Files that are checked when they are read: arrays against a hash, a manifest against its own.
 
-What is truncated, changed or missing is an error that names the file, never wrong numbers.
+What is truncated, changed or missing is an error that names the file, never wrong numbers. A folder
+of them appears under its name only once it is complete.
 """
 
 from __future__ import annotations
@@ -8,12 +9,38 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gtjax.graph.errors import UserError
+
+
+@contextmanager
+def written_whole(folder: Path, mode: int = 0o700) -> Iterator[Path]:
+    """A folder to write to, which takes the place of `folder`, new or empty, when all went well."""
+    temporary = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        yield temporary
+        temporary.chmod(mode)
+        temporary.replace(folder)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}.") from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def is_taken(folder: Path) -> bool:
+    """Whether something is there already, which is never written over."""
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
 def save_array(path: Path, values: np.ndarray) -> str:

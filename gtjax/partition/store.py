@@ -16,9 +16,6 @@ disk; the folder appears under its name only once it is complete.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,7 +24,14 @@ from pathlib import Path
 import numpy as np
 
 from gtjax.graph import SPLITS, Graph, UserError
-from gtjax.graph.checked_files import hash_of_file, read_manifest, write_manifest
+from gtjax.graph.checked_files import (
+    hash_of_file,
+    is_taken,
+    read_manifest,
+    save_array,
+    write_manifest,
+    written_whole,
+)
 from gtjax.graph.csr import stable_order
 from gtjax.graph.positional.progress import Progress, ignore_progress
 from gtjax.partition.cut import CutStats
@@ -127,35 +131,23 @@ def save_partition(
     """Write a graph in parts; `folder` is new, or empty."""
     progress = progress or ignore_progress
     partition.check_fits(graph)
-    folder = Path(folder)
     check_new_folder(folder)
-    temporary = None
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    with written_whole(Path(folder), mode=0o755) as temporary:
         cut = partition.cut(graph)
-        hashes = {OWNER: _write(temporary / OWNER, partition.owner_n)}
+        hashes = {OWNER: save_array(temporary / OWNER, partition.owner_n)}
         for number, arrays in enumerate(_parts(graph, partition)):
             progress(number / partition.num_parts, f"writing part {number}")
             name = part_name(number)
             (temporary / name).mkdir()
             for each, array in arrays.items():
-                hashes[f"{name}/{each}.npy"] = _write(temporary / name / f"{each}.npy", array)
+                hashes[f"{name}/{each}.npy"] = save_array(temporary / name / f"{each}.npy", array)
         _write_manifest(temporary / MANIFEST, graph, cut, hashes)
-        temporary.chmod(0o755)  # mkdtemp makes folders private
-        temporary.replace(folder)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}.") from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
     progress(1.0, "partition written")
 
 
 def check_new_folder(folder: str | Path) -> None:
     """A partition never takes the place of something else."""
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if is_taken(Path(folder)):
         raise UserError(f"a partition is written to a new folder; {folder} is there. Name another.")
 
 
@@ -223,14 +215,6 @@ def _parts(graph: Graph, partition: Partition) -> Iterator[dict[str, np.ndarray]
         if graph.edge_x_ef is not None:
             arrays["edge_x"] = graph.edge_x_ef[edges]
         yield arrays
-
-
-def _write(path: Path, array: np.ndarray) -> str:
-    with path.open("wb") as stream:
-        np.save(stream, np.ascontiguousarray(array), allow_pickle=False)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return hash_of_file(path)
 
 
 def _write_manifest(path: Path, graph: Graph, cut: CutStats, hashes: dict[str, str]) -> None:

@@ -15,8 +15,6 @@ it is complete.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +26,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from gtjax.graph import UserError
-from gtjax.graph.checked_files import map_array, read_manifest, save_array, write_manifest
+from gtjax.graph.checked_files import (
+    is_taken,
+    map_array,
+    read_manifest,
+    save_array,
+    write_manifest,
+    written_whole,
+)
 from gtjax.sharding.abstract import abstract_parts, abstract_rows
 from gtjax.sharding.attention import BY_PART, BY_ROW
 from gtjax.sharding.place import rows_by_number
@@ -157,22 +162,13 @@ def write_store(
     about: Mapping[str, Any],
 ) -> None:
     """Store the tree that `make` gives of the arrays it writes; `folder` is new, or empty."""
-    folder, temporary = Path(folder), None
     content = {"format": FORMAT, "version": VERSION, "holds": holds, "about": dict(about)}
     json.dumps(content)  # so that what is not JSON is noticed before the work
-    try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    with written_whole(Path(folder)) as temporary:
+        if is_taken(Path(folder)):
             raise UserError(f"arrays are stored in a new folder; {folder} is there. Remove it.")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))  # 0o700
         content |= {"mesh": dict(mesh.shape), "tree": to_json(make(StoreWriter(temporary)))}
         write_manifest(temporary / MANIFEST, content)
-        temporary.replace(folder)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}.") from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def open_store(folder: str | Path) -> Store:
