@@ -60,6 +60,11 @@ class Snapshot(NamedTuple):
     state: State
     best: Best
 
+    @staticmethod
+    def first(state: State) -> Snapshot:
+        """Of a run that has not begun."""
+        return Snapshot(state, Best.none_yet(state.params))
+
     @property
     def chosen(self) -> Best:
         """The best parameters, or the newest as long as none have validated."""
@@ -203,4 +208,6 @@ class Checkpoints:
 
 
 def _placed_like(array: np.ndarray, like: Any) -> Any:
-    return jax.device_put(array, like.sharding) if isinstance(like, jax.Array) else array
+    """`like` may also be of the host, or a shape with a place."""
+    sharding = getattr(like, "sharding", None)
+    return array if sharding is None else jax.device_put(array, sharding)

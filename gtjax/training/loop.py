@@ -25,7 +25,7 @@ from gtjax.planner import Plan
 from gtjax.sharding.place import place_everywhere
 from gtjax.strategies.kernels import kernel_name, missing_kernels
 from gtjax.training.batches import Batches
-from gtjax.training.checkpoint import Best, Checkpoints, DamagedCheckpointError, Snapshot
+from gtjax.training.checkpoint import Checkpoints, DamagedCheckpointError, Snapshot
 from gtjax.training.config import TrainConfig, from_mapping, to_mapping
 from gtjax.training.events import EventWriter
 from gtjax.training.facts import GraphFacts
@@ -184,7 +184,7 @@ class Run:
                 say(f"using kernel {self.kernel}; {name} would be faster, but {reason}")
         if self.stored_plan is not None:
             self.folder.write_json("plan.json", self.stored_plan)
-        return self._run(lambda checkpoints, start: start)
+        return self._run(lambda checkpoints: self._first())
 
     def from_checkpoint(self) -> Result:
         """In the folder of the run."""
@@ -197,12 +197,16 @@ class Run:
         known = {"facts": self.facts.to_json(), "task": dataclasses.asdict(self.task)}
         self.folder.write_json("data.json", known)
 
-    def _restored(self, checkpoints: Checkpoints, start: Snapshot) -> Snapshot:
+    def _first(self) -> Snapshot:
+        return Snapshot.first(self.program.initial_state())
+
+    def _restored(self, checkpoints: Checkpoints) -> Snapshot:
         """The newest checkpoint that is good in all processes; the start if there is none yet."""
+        shapes = jax.eval_shape(Snapshot.first, self.program.abstract_state())
         snapshot, damaged = None, []
         for step in self.team.from_first(checkpoints.steps):
             try:
-                snapshot, problem = checkpoints.read(step, start), None
+                snapshot, problem = checkpoints.read(step, shapes), None
             except DamagedCheckpointError as error:
                 problem = str(error)
             problems = [each for each in self.team.from_all(problem) if each is not None]
@@ -214,9 +218,10 @@ class Run:
                 say(f"skipping a checkpoint: {problems[0]}")
         if snapshot is None and damaged:
             raise UserError(f"no checkpoint of {self.folder.path} is good: {'; '.join(damaged)}")
-        snapshot = (
-            start if snapshot is None else place_everywhere(self.program.spread.mesh, snapshot)
-        )
+        if snapshot is None:
+            snapshot = self._first()
+        else:
+            snapshot = place_everywhere(self.program.spread.mesh, snapshot)
         step = int(snapshot.state.step)
         self.rows = self.folder.metrics(up_to_step=step)
         self.folder.rewrite_metrics(self.rows)
@@ -224,8 +229,7 @@ class Run:
             say(f"{self.facts.text}\nresuming {self.folder.path} at step {step}")
         return snapshot
 
-    def _run(self, begin: Any) -> Result:
-        state = self.program.initial_state()
+    def _run(self, begin: Callable[[Checkpoints], Snapshot]) -> Result:
         if self.team.count > 1:
             where = topology(self.team)
             mesh = self.program.spread.shape
@@ -239,7 +243,7 @@ class Run:
                 self.folder.path, self.config.runtime.tensorboard and self.team.is_first
             ) as events,
         ):
-            snapshot = begin(checkpoints, Snapshot(state, Best.none_yet(state.params)))
+            snapshot = begin(checkpoints)
             turns = None
             if not self.asked_to_stop():
                 batches = self.batches()

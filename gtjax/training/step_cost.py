@@ -38,7 +38,7 @@ class StepCost:
 def step_cost(graph: Graph, config: TrainConfig) -> StepCost:
     """Compile a training step for the devices that the config asks for, and read what it costs."""
     program = Program(config, graph, Task.of(graph, config.metric))
-    spread, state = program.spread, program.initial_state()
+    spread, state = program.spread, program.abstract_state()
     host = prepare(graph, config)
     layout, partition = whole_layout(host, config, spread)
     batch = place_batch(host, layout, spread)
@@ -46,7 +46,7 @@ def step_cost(graph: Graph, config: TrainConfig) -> StepCost:
     compiled = program.compiled(state, batch, 1)
     seconds = time.perf_counter() - start
     devices, cut = spread.shape.devices, partition.cut(host.edges)
-    parameters = sum(x.nbytes for x in jax.tree.leaves(state.params))
+    parameters = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state.params))
     demand = spread.strategy.demand(cut, program.model_shape, spread.shape)
     return StepCost(
         strategy=spread.strategy.name,

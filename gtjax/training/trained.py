@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 from gtjax.graph import Graph, UserError
-from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
+from gtjax.sharding.abstract import abstract_everywhere
+from gtjax.training.checkpoint import Checkpoints, Snapshot
 from gtjax.training.config import TrainConfig
 from gtjax.training.prepare import in_graph_order, make_batch
 from gtjax.training.run_folder import RunFolder
@@ -35,9 +36,9 @@ def predict(folder: RunFolder, config: TrainConfig, graph: Graph) -> Predictions
     """
     graph, task = _fitted(folder, config, graph)
     program = Program(config, graph, task)
-    state = program.initial_state()
+    shapes = jax.eval_shape(Snapshot.first, program.abstract_state())
     with Checkpoints(folder.path) as checkpoints:
-        snapshot = checkpoints.restore(Snapshot(state, Best.none_yet(state.params)))
+        snapshot = checkpoints.restore(abstract_everywhere(program.spread.mesh, shapes))
     batch = make_batch(graph, config, program.exact)
     outputs, metrics = jax.jit(program.predict)(snapshot.chosen.params, batch)
     return Predictions(
