@@ -69,11 +69,11 @@ class Sampler:
 
     def saw(self, seconds: float, computing: list[float]) -> None:
         """What every process computed of so many seconds."""
-        share = 1 - statistics.median(computing) / max(seconds, 1e-9)
+        share = 1 - usual(computing) / max(seconds, 1e-9)
         self.text = f"communication {max(0.0, share):.0%}"
         if slow := stragglers(computing):
             named = ", ".join(
-                f"process {index} computes {computing[index] / statistics.median(computing):.1f}x "
+                f"process {index} computes {computing[index] / usual(computing):.1f}x "
                 f"as long as the median"
                 for index in slow
             )
@@ -131,5 +131,10 @@ def covered(spans: list[tuple[float, float]]) -> float:
 
 def stragglers(computing: list[float]) -> list[int]:
     """Processes that compute longer than the median by more than half."""
-    usual = statistics.median(computing)
-    return [index for index, each in enumerate(computing) if each > SLOWER * usual]
+    limit = SLOWER * usual(computing)
+    return [index for index, each in enumerate(computing) if each > limit]
+
+
+def usual(computing: list[float]) -> float:
+    """The median; of the two in the middle the lower, or of two processes none were ever slow."""
+    return statistics.median_low(computing)

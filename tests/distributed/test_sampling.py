@@ -78,7 +78,15 @@ def test_what_intervals_cover(pairs):
 
 @pytest.mark.parametrize(
     ("computing", "slow"),
-    [([1, 1, 1, 1], []), ([1, 1.4, 1, 1], []), ([1, 1.6, 1, 1], [1]), ([2.0], []), ([4, 1], [0])],
+    [
+        ([1, 1, 1, 1], []),
+        ([1, 1.4, 1, 1], []),
+        ([1, 1.6, 1, 1], [1]),
+        ([2.0], []),
+        ([1, 1.4], []),
+        ([2, 1], [0]),
+        ([0, 0], []),
+    ],
 )
 def test_who_is_slow(computing, slow):
     assert stragglers(computing) == slow
