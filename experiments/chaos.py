@@ -30,6 +30,7 @@ from disturbances import (
     repeated,
     resumed,
     signals,
+    slow,
     speedup,
     stuck,
 )
@@ -40,6 +41,7 @@ ROWS: dict[str, Row] = {
     "losses": losses.ROW,
     "disturb": signals.ROW,
     "stuck": stuck.ROW,
+    "slow": slow.ROW,
     "resume": resumed.ROW,
     "damage": damage.ROW,
     "disk": disk.ROW,

@@ -70,7 +70,7 @@ def disk(chaos: Chaos) -> dict[str, Any] | None:
                     "how": how,
                     "code": code,
                     "clear": clear,
-                    "said": text.strip().splitlines()[-1][-300:],
+                    "said": text.strip().splitlines()[-1].replace(str(mount), "DISK"),
                     "checkpoints": had,
                     "same": again == 0 and final_hash(run) == wanted,
                 }
