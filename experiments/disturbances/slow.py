@@ -40,8 +40,7 @@ def slow(chaos: Chaos) -> dict[str, Any]:
             }
             print(number, case, flush=True)
             cases.append(case)
-    right = [case["named"] == [each for each in [case["slow"]] if each is not None]
-             for case in cases]  # fmt: skip
+    right = [case["named"] == ([] if case["slow"] is None else [case["slow"]]) for case in cases]
     return {
         "cases": cases,
         "slowed": sum(case["slow"] is not None for case in cases),
