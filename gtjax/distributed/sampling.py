@@ -132,9 +132,11 @@ def covered(spans: list[tuple[float, float]]) -> float:
 def stragglers(computing: list[float]) -> list[int]:
     """Processes that compute longer than the median by more than half."""
     limit = SLOWER * usual(computing)
+    if not limit:  # the sample was too short to tell
+        return []
     return [index for index, each in enumerate(computing) if each > limit]
 
 
 def usual(computing: list[float]) -> float:
-    """The median; of the two in the middle the lower, or of two processes none were ever slow."""
+    """The median; of two in the middle the lower, or one of two would have to be 3x as slow."""
     return statistics.median_low(computing)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gtjax.graph import UserError
+from gtjax.sharding.abstract import abstract_everywhere
 from gtjax.training.checkpoint_files import (
     DamagedCheckpointError,
     Packed,
@@ -32,7 +33,7 @@ from gtjax.training.checkpoint_files import (
     steps_in,
     write_checkpoint,
 )
-from gtjax.training.step import Params, State
+from gtjax.training.step import Params, Program, State
 
 KEPT = 2
 
@@ -64,6 +65,12 @@ class Snapshot(NamedTuple):
     def first(state: State) -> Snapshot:
         """Of a run that has not begun."""
         return Snapshot(state, Best.none_yet(state.params))
+
+    @staticmethod
+    def shapes(program: Program) -> Snapshot:
+        """What the checkpoints of a run hold, without computing any of it."""
+        shapes = jax.eval_shape(Snapshot.first, program.abstract_state())
+        return abstract_everywhere(program.spread.mesh, shapes)
 
     @property
     def chosen(self) -> Best:

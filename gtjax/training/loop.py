@@ -202,8 +202,7 @@ class Run:
 
     def _restored(self, checkpoints: Checkpoints) -> Snapshot:
         """The newest checkpoint that is good in all processes; the start if there is none yet."""
-        shapes = jax.eval_shape(Snapshot.first, self.program.abstract_state())
-        snapshot, damaged = None, []
+        shapes, snapshot, damaged = Snapshot.shapes(self.program), None, []
         for step in self.team.from_first(checkpoints.steps):
             try:
                 snapshot, problem = checkpoints.read(step, shapes), None

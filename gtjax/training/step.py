@@ -83,7 +83,7 @@ class Program:
         return place_everywhere(self.spread.mesh, self._first_state())
 
     def abstract_state(self) -> State:
-        """The shapes of a state, which takes a tenth of the time, and no devices."""
+        """The shapes of a state: nothing is drawn, and the devices need not be there."""
         return abstract_everywhere(self.spread.mesh, jax.eval_shape(self._first_state))
 
     def _first_state(self) -> State:

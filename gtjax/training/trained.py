@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from gtjax.graph import Graph, UserError
-from gtjax.sharding.abstract import abstract_everywhere
 from gtjax.training.checkpoint import Checkpoints, Snapshot
 from gtjax.training.config import TrainConfig
 from gtjax.training.prepare import in_graph_order, make_batch
@@ -36,9 +35,8 @@ def predict(folder: RunFolder, config: TrainConfig, graph: Graph) -> Predictions
     """
     graph, task = _fitted(folder, config, graph)
     program = Program(config, graph, task)
-    shapes = jax.eval_shape(Snapshot.first, program.abstract_state())
     with Checkpoints(folder.path) as checkpoints:
-        snapshot = checkpoints.restore(abstract_everywhere(program.spread.mesh, shapes))
+        snapshot = checkpoints.restore(Snapshot.shapes(program))
     batch = make_batch(graph, config, program.exact)
     outputs, metrics = jax.jit(program.predict)(snapshot.chosen.params, batch)
     return Predictions(

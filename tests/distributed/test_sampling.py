@@ -86,10 +86,17 @@ def test_what_intervals_cover(pairs):
         ([1, 1.4], []),
         ([2, 1], [0]),
         ([0, 0], []),
+        ([0, 1], []),
     ],
 )
 def test_who_is_slow(computing, slow):
     assert stragglers(computing) == slow
+
+
+def test_a_sample_too_short_to_tell_names_nobody():
+    sampler = Sampler(Team(0, 1, OwnBoard()))
+    sampler.saw(0.1, [0.0, 0.05])
+    assert sampler.text == "communication 100%"
 
 
 def test_what_is_said():
