@@ -1,4 +1,4 @@
-"""Compiles attention for a TPU that is not there, and prints what came of it as lines of JSON.
+"""Compiles ops for a TPU that is not there, and prints what came of it as lines of JSON.
 
 A process of its own, since libtpu reads its settings from the environment and stays loaded:
 
@@ -26,38 +26,40 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pallas_kernels.segment_attention import BACKENDS, Dropout, build_edges, segment_attention
+from pallas_kernels import build_edges, segment_attention
+from pallas_kernels.dot_product.tpu import TPU
+from tests.kernels.op_programs import both_passes, row_shapes
 
-# Heads, width, type, and whether there are bias and dropout.
+# Op (as in `op_cases.py`), heads, width and type; those with rows of edges have dropout too.
 PROGRAMS = [
-    (8, 16, "float32", False),
-    (8, 16, "bfloat16", False),
-    (8, 16, "float32", True),
-    (3, 8, "bfloat16", True),
-    (4, 100, "float32", False),
-    (5, 256, "bfloat16", False),
+    ("dot_product", 8, 16, "float32"),
+    ("dot_product", 8, 16, "bfloat16"),
+    ("dot_product, bias", 8, 16, "float32"),
+    ("dot_product, bias", 3, 8, "bfloat16"),
+    ("dot_product", 4, 100, "float32"),
+    ("dot_product", 5, 256, "bfloat16"),
+    ("gat", 8, 16, "float32"),
+    ("gat, bias", 4, 64, "bfloat16"),
+    ("gatv2", 8, 16, "float32"),
+    ("gatv2, edges", 2, 8, "float32"),
+    ("sum", 1, 256, "bfloat16"),
+    ("sum, weights", 8, 16, "bfloat16"),
 ]
+FEW = [PROGRAMS[0], PROGRAMS[6], PROGRAMS[8], PROGRAMS[11]]  # for chips whose compiler is the same
 # Large enough for tables that XLA cannot put into VMEM as a whole, as it does with small ones.
 NODES, EDGES = 170_003, 2_300_001
+
+
+def programs_of(chip):
+    """All of them for one chip, and one of each kind for the others."""
+    return PROGRAMS if chip.startswith("v5e") else FEW
 
 
 def random_edges(seed):
     rng = np.random.default_rng(seed)
     receivers = np.sort((rng.random(EDGES) ** 4 * NODES).astype(np.int32))  # some of them hubs
     senders = rng.integers(0, NODES, EDGES).astype(np.int32)
-    return build_edges(
-        senders, receivers, num_senders=NODES, num_receivers=NODES, layouts=BACKENDS["tpu"].layouts
-    )
-
-
-def both(q, k, v, bias, dout, edges, seed):
-    dropout = Dropout(0.0 if bias is None else 0.1, seed)
-
-    def attend(q, k, v, bias):
-        return segment_attention(q, k, v, edges, bias, dropout=dropout, kernel=BACKENDS["tpu"])
-
-    out, pullback = jax.vjp(attend, q, k, v, bias)
-    return out, pullback(dout)
+    return build_edges(senders, receivers, num_senders=NODES, num_receivers=NODES, forms=TPU.needs)
 
 
 def report(name, compiled):
@@ -72,20 +74,19 @@ def report(name, compiled):
     sys.stdout.flush()
 
 
-def on_one_chip(devices):
+def on_one_chip(devices, programs):
     mesh = Mesh(np.array(devices[:1]), ("x",))
 
-    def shape(shape, dtype):
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec()))
-
-    edges = jax.tree.map(lambda x: shape(x.shape, x.dtype), random_edges(0))
-    for heads, width, dtype, extras in PROGRAMS:
-        x = shape((NODES, heads, width), dtype)
-        bias = shape((EDGES, heads), "float32") if extras else None
-        arguments = (x, x, x, bias, x, edges, shape((), "uint32"))
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    edges = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), random_edges(0)
+    )
+    for case, heads, width, dtype in programs:
+        rows = row_shapes(case, NODES, EDGES, heads, width, dtype, sharding=everywhere)
+        step = both_passes(case, "tpu", rate=0.0 if rows["edge"] is None else 0.1)
         with jax.set_mesh(mesh):
-            compiled = jax.jit(both).lower(*arguments).compile()
-        report(f"{heads}x{width} {dtype}{' bias dropout' if extras else ''}", compiled)
+            compiled = jax.jit(step).lower(rows, edges).compile()
+        report(f"{case} {heads}x{width} {dtype}", compiled)
 
 
 def over_all_chips(devices):
@@ -99,7 +100,7 @@ def over_all_chips(devices):
 
         def attend(q, k, v):
             k, v = (jax.lax.all_gather(x, "node", tiled=True) for x in (k, v))
-            return segment_attention(q, k, v, edges, kernel=BACKENDS["tpu"])
+            return segment_attention(q, k, v, edges, kernel=TPU)
 
         out, pullback = jax.vjp(attend, q, k, v)
         return out, pullback(dout)
@@ -113,7 +114,7 @@ def over_all_chips(devices):
         receivers,
         num_senders=rows * count,
         num_receivers=rows,
-        layouts=BACKENDS["tpu"].layouts,
+        forms=TPU.needs,
     )
 
     def stacked(x):
@@ -131,4 +132,4 @@ def over_all_chips(devices):
 if __name__ == "__main__":
     topology = topologies.get_topology_desc(platform="tpu", topology_name=sys.argv[1])
     over_all_chips(topology.devices)
-    on_one_chip(topology.devices)
+    on_one_chip(topology.devices, programs_of(sys.argv[1]))

@@ -1,10 +1,11 @@
 """Compile the GPU kernels for a GPU that is not there, and say what became of them.
 
-    python -m tests.kernels.gpu_compiler sm_90a float32 8x16 4x64
+    python -m tests.kernels.gpu_compiler sm_90a float32 8x16 4x64 dot_product "gat, bias"
 
-prints, as JSON, each kernel's registers, bytes spilled and instructions of interest. It is a
-program of its own because XLA reads where to put the PTX only once, when it starts. XLA's Triton
-gives the PTX; `ptxas` of NVIDIA's wheel makes it machine code.
+prints, as JSON, each kernel's registers, bytes spilled and instructions of interest, for ops by
+their names in `op_cases.py`. Those with rows of edges have dropout too. It is a program of its own
+because XLA reads where to put the PTX only once, when it starts. XLA's Triton gives the PTX;
+`ptxas` of NVIDIA's wheel makes it machine code.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ _BOTH = {
     "block_dim_limit_z": 65535,
 }
 INSTRUCTIONS = {
+    "instructions": r"(?m)^\s+(?:@\S+ )?[a-z]\S* .*;$",
     "wide loads": r"ld\.global\S*\.v4\.",
     "barriers": r"\bbar\.",
     "atomics": r"\b(?:atom|red)\.",
@@ -72,13 +74,15 @@ def device_description(architecture: str) -> str:
     return f'gpu_device_info {{ {text(_BOTH | _DEVICES[architecture])} }} platform_name: "CUDA"'
 
 
-def compile_kernels(architecture: str, heads: int, width: int, dtype: str, folder: Path) -> dict:
-    """Report on every kernel of both passes, with bias and dropout and without."""
+def compile_kernels(
+    architecture: str, case: str, heads: int, width: int, dtype: str, folder: Path
+) -> dict:
+    """Report on every kernel of both passes of an op."""
     import jax
     from jax.experimental import topologies
     from jax.sharding import SingleDeviceSharding
 
-    from pallas_kernels.segment_attention import BACKENDS, Dropout, segment_attention
+    from tests.kernels.op_programs import both_passes, row_shapes
     from tests.kernels.test_export_gpu import edges_with_hubs
 
     topology = topologies.get_topology_desc(
@@ -86,30 +90,18 @@ def compile_kernels(architecture: str, heads: int, width: int, dtype: str, folde
     )
     on_device = SingleDeviceSharding(topology.devices[0])
     edges = edges_with_hubs()
-
-    def shaped(shape, dtype):
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=on_device)
-
+    nodes = len(edges.offsets_r) - 1
+    rows = row_shapes(case, nodes, edges.num_edges, heads, width, dtype, sharding=on_device)
+    edge_shapes = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=on_device), edges
+    )
+    for file in folder.iterdir():
+        file.unlink()
+    step = both_passes(case, "gpu", rate=0.3 if rows["edge"] is not None else 0.0)
+    jax.jit(step).lower(rows, edge_shapes).compile()
     report = {}
-    for case, rate in (("plain", 0.0), ("bias and dropout", 0.3)):
-
-        def step(q, k, v, bias, edges, rate=rate):
-            def attend(q, k, v, bias):
-                kernel, dropout = BACKENDS["gpu"], Dropout(rate, 7)
-                return segment_attention(q, k, v, edges, bias, dropout=dropout, kernel=kernel)
-
-            out, pullback = jax.vjp(attend, q, k, v, bias)
-            return out, pullback(out)
-
-        row = shaped((len(edges.offsets_r) - 1, heads, width), dtype)
-        bias = shaped((edges.num_edges, heads), dtype) if rate else None
-        edge_shapes = jax.tree.map(lambda x: shaped(x.shape, x.dtype), edges)
-        for file in folder.iterdir():
-            file.unlink()
-        jax.jit(step).lower(row, row, row, bias, edge_shapes).compile()
-        report[case] = {}
-        for file in folder.glob("*.ptx"):
-            report[case] |= machine_code(file, architecture)
+    for file in folder.glob("*.ptx"):
+        report |= machine_code(file, architecture)
     return report
 
 
@@ -123,7 +115,7 @@ def machine_code(ptx: Path, architecture: str) -> dict:
     kernels = {}
     pattern = r"entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes.*?Used (\d+) reg"
     for name, stored, loaded, registers in re.findall(pattern, verbose, re.DOTALL):
-        if not name.startswith(("attend", "receivers", "senders")):
+        if not re.fullmatch(r"(attend|forward|receivers|senders)(_hubs|_merge)?", name):
             continue  # XLA's own
         body = text[text.index(f".entry {name}(") :].split("\n}\n", 1)[0]
         counts = {what: len(re.findall(op, body)) for what, op in INSTRUCTIONS.items()}
@@ -139,14 +131,19 @@ def _ptxas() -> str:
 
 
 def main() -> None:
-    """Compile for the architecture, type and shapes of heads on the command line."""
-    architecture, dtype, *shapes = sys.argv[1:]
+    """Compile for the architecture, type, shapes of heads and ops on the command line."""
+    architecture, dtype, *rest = sys.argv[1:]
+    shapes = [word for word in rest if re.fullmatch(r"\d+x\d+", word)]
     report = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder}"
-        for shape in shapes:
-            heads, width = map(int, shape.split("x"))
-            report[shape] = compile_kernels(architecture, heads, width, dtype, Path(folder))
+        for case in (word for word in rest if word not in shapes):
+            report[case] = {}
+            for shape in shapes:
+                heads, width = map(int, shape.split("x"))
+                report[case][shape] = compile_kernels(
+                    architecture, case, heads, width, dtype, Path(folder)
+                )
     sys.stdout.write(json.dumps(report, indent=1) + "\n")
 
 

@@ -1,11 +1,8 @@
-"""Every back end agrees with the dense oracle, in values and gradients, on awkward graphs."""
+"""Dot-product attention agrees with the dense oracle, in every kernel, on awkward graphs."""
 
 from __future__ import annotations
 
 import functools
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -14,20 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_kernels.segment_attention import (
-    Dropout,
-    backend_name,
-    build_edges,
-    choose_backend,
-    cpu,
-    finish,
-    keep_scale,
-    merge,
-    segment_attention,
-)
-from pallas_kernels.segment_attention.types import NOTHING, Partial
-from tests.kernels.conformance import ALL_KERNELS, INTERPRETED, KERNELS, on_graphs
+from pallas_kernels import DOT_PRODUCT, native, segment_attention
+from pallas_kernels.edges import Dropout, build_edges, keep_scale
+from pallas_kernels.reductions import SOFTMAX
+from tests.kernels.conformance import ALL_KERNELS, KERNELS, on_graphs
+from tests.kernels.interpreted import INTERPRETED
 from tests.kernels.oracle import awkward_graphs, dense_attention
+from tests.marks import slow
 
 GRAPHS = awkward_graphs()
 AT_ONCE = "all at once"
@@ -70,7 +60,7 @@ def assert_agrees(got, want, tolerance=1e-5):
         np.testing.assert_allclose(a, b, atol=tolerance * scale, rtol=0, err_msg=name)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("rate", [slow(0.0), 0.4])
 @pytest.mark.parametrize(
     ("name", "kernel"), on_graphs(KERNELS, ONE_BY_ONE) + on_graphs(INTERPRETED, FEW_GRAPHS)
 )
@@ -87,7 +77,9 @@ def test_values_and_gradients_equal_the_dense_oracle(name, rate, kernel):
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
 # 5 x 128 is more channels than the tpu kernel takes at once.
-@pytest.mark.parametrize(("heads", "width"), [(1, 8), (8, 16), (2, 100), (1, 256), (5, 128)])
+@pytest.mark.parametrize(
+    ("heads", "width"), [slow(1, 8), (8, 16), slow(2, 100), slow(1, 256), (5, 128)]
+)
 def test_head_shapes(heads, width, kernel):
     senders, receivers, nodes = GRAPHS["prime"]
     q, k, v, dout = qkv(nodes, heads, width)
@@ -157,51 +149,32 @@ def test_runs_are_bit_equal(kernel):
     jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
-@pytest.mark.skipif(cpu.why_not() is not None, reason="the native kernel is not built")
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be restricted")
-def test_the_native_kernel_gives_the_same_bits_on_one_thread_and_on_many(tmp_path):
-    """Long rows are split over threads, but where does not depend on how many there are."""
-    script = tmp_path / "run.py"
-    script.write_text(
-        "import os, sys\n"
-        "if sys.argv[1] == 'one': os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "import jax, numpy as np\n"
-        "from pallas_kernels.segment_attention import build_edges, segment_attention\n"
-        "rng = np.random.default_rng(0)\n"
-        "r = np.sort(np.where(np.arange(40_000) < 30_000, 7, rng.integers(0, 503, 40_000)))\n"
-        "s = rng.integers(0, 503, 40_000)\n"
-        "e = build_edges(s, r, num_senders=503, num_receivers=503, layouts=())\n"
-        "q, k, v = rng.standard_normal((3, 503, 4, 16)).astype(np.float32)\n"
-        "f = lambda *a: (segment_attention(*a, e, kernel='cpu') ** 2).sum()\n"
-        "value, grads = jax.jit(jax.value_and_grad(f, (0, 1, 2)))(q, k, v)\n"
-        "np.save(sys.argv[2], np.concatenate([np.ravel(g) for g in grads] + [np.ravel(value)]))\n"
-    )
-    for threads in ("one", "all"):
-        out = str(tmp_path / f"{threads}.npy")
-        subprocess.run([sys.executable, str(script), threads, out], check=True)
-    one, every = (np.load(tmp_path / f"{threads}.npy") for threads in ("one", "all"))
-    np.testing.assert_array_equal(one, every)
-
-
 def check_merged_partials(kernel, seed, parts):
     rng = np.random.default_rng(seed)
     nodes = 23
     senders, receivers = rng.integers(0, nodes, (2, 90)).astype(np.int32)
     receivers.sort()
     owner = rng.integers(0, parts, len(senders))
-    q, k, v, _ = qkv(nodes, seed=seed % 1000)
+    q, k, v, _ = (jnp.asarray(a) for a in qkv(nodes, seed=seed % 1000))
     bias = rng.standard_normal((len(senders), 3)).astype(np.float32)
-    forward = jax.jit(choose_backend(kernel).forward, static_argnames="dropout")
-    dropout = Dropout(0.3, seed % 3)
-    whole = forward(q, k, v, edges_of((senders, receivers, nodes)), bias, dropout)
-    merged = Partial(*(jnp.full(a.shape, e) for a, e in zip(whole, (NOTHING, 0, 0), strict=True)))
+    draw = Dropout(0.3, seed % 3)
+
+    @jax.jit
+    def forward(edges, bias):
+        return kernel.forward(DOT_PRODUCT, q, (k, v), None, edges, bias, draw)
+
+    def finished(partial):
+        return SOFTMAX.finish(partial)[0]
+
+    whole = forward(edges_of((senders, receivers, nodes)), bias)
+    merged = jax.tree.map(lambda x, like: jnp.full(like.shape, x), SOFTMAX.nothing, whole)
     for part in rng.permutation(parts):
         mine = np.flatnonzero(owner == part)
         edges = build_edges(
             senders[mine], receivers[mine], num_senders=nodes, num_receivers=nodes, edge_ids_e=mine
         )
-        merged = merge(merged, forward(q, k, v, edges, bias[mine], dropout))
-    np.testing.assert_allclose(finish(merged), finish(whole), atol=2e-6)
+        merged = SOFTMAX.merge(merged, forward(edges, bias[mine]))
+    np.testing.assert_allclose(finished(merged), finished(whole), atol=2e-6)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -248,9 +221,9 @@ def test_temporary_memory_is_a_fraction_of_one_value_per_edge_and_channel(kernel
     assert analysis.temp_size_in_bytes < 0.15 * per_edge_and_channel
 
 
-def test_a_back_end_asked_for_by_name_never_falls_back():
+def test_a_kernel_that_nobody_knows_is_refused():
     with pytest.raises(ValueError, match="kernel is one of auto, cpu, gpu, tpu, xla; found 'fast'"):
-        choose_backend("fast")
+        DOT_PRODUCT.kernel("fast")
 
 
 @pytest.mark.parametrize(
@@ -263,29 +236,29 @@ def test_edges_that_break_a_rule_are_refused(senders, receivers, rule):
 
 
 def test_without_its_library_the_native_kernel_says_why_and_auto_takes_another(monkeypatch):
-    monkeypatch.setattr("pallas_kernels.segment_attention.cpu.LIBRARY", "_absent.*")
-    cpu._load.cache_clear()
+    monkeypatch.setattr("pallas_kernels.native.LIBRARY", "_absent.*")
+    native._load.cache_clear()
     try:
-        assert "C++ compiler" in (cpu.why_not() or "")
-        assert backend_name("auto", "cpu") == "xla"
+        assert "C++ compiler" in (native.why_not() or "")
+        assert DOT_PRODUCT.kernel("auto", "cpu").name == "xla"
         with pytest.raises(ValueError, match="kernel 'cpu' cannot run: it was not built"):
-            backend_name("cpu", "cpu")
+            DOT_PRODUCT.kernel("cpu", "cpu")
     finally:
         monkeypatch.undo()
-        cpu._load.cache_clear()
-    assert backend_name("auto", "cpu") == "cpu"
-    assert backend_name("auto", "tpu") == "tpu"
+        native._load.cache_clear()
+    assert DOT_PRODUCT.kernel("auto", "cpu").name == "cpu"
+    assert DOT_PRODUCT.kernel("auto", "tpu").name == "tpu"
 
 
 def test_a_platform_without_a_kernel_of_its_own_is_refused_by_name():
     for kernel in ("gpu", "tpu"):
         with pytest.raises(ValueError, match=rf"kernel '{kernel}' runs on {kernel}; this is cpu"):
-            choose_backend(kernel, "cpu")
+            DOT_PRODUCT.kernel(kernel, "cpu")
 
 
 @pytest.mark.parametrize("kernel", ["xla", *INTERPRETED])
-def test_edges_without_the_layout_of_the_kernel_are_refused(kernel):
+def test_edges_without_the_form_of_the_kernel_are_refused(kernel):
     senders, receivers, nodes = GRAPHS["prime"]
-    edges = build_edges(senders, receivers, num_senders=nodes, num_receivers=nodes, layouts=())
-    with pytest.raises(ValueError, match=r"back end works on .*: build_edges"):
+    edges = build_edges(senders, receivers, num_senders=nodes, num_receivers=nodes, forms=())
+    with pytest.raises(ValueError, match=r"works on .*: build_edges"):
         run(*qkv(nodes)[:3], None, qkv(nodes)[3], edges, kernel)

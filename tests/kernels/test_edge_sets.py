@@ -1,98 +1,120 @@
-"""Attention over several sets of edges, each with its own table, equals attention over all."""
+"""An op over several sets of edges, each with its own table, equals the op over all of them."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.segment_attention import (
-    Dropout,
-    EdgeSet,
-    build_edges,
-    keep_scale,
-    segment_attention,
-    segment_attention_over,
-)
-from tests.kernels.conformance import ALL_KERNELS
-from tests.kernels.oracle import awkward_graphs, dense_attention
-from tests.kernels.test_attention import assert_agrees, qkv
+from pallas_kernels.driver import Stage, segment
+from pallas_kernels.edges import Dropout, build_edges
+from tests.kernels.conformance import kernels_of
+from tests.kernels.interpreted import INTERPRETED
+from tests.kernels.op_cases import CASES
+from tests.kernels.oracle import awkward_graphs
+from tests.kernels.test_ops import assert_close
 
-GRAPHS = awkward_graphs()
-HEADS, DROPOUT = 3, Dropout(0.3, 5)
+SENDERS, RECEIVERS, NODES = awkward_graphs()["hub sends half of all edges"]
+# A hub and some others, a table that nobody reads, and the rest.
+LONELY = np.where(SENDERS == 150, 0, SENDERS).astype(np.int32)
+BOUNDS = (0, 150, 151, NODES)
+DROPOUT = Dropout(0.3, 5)
 
 
-def sets_of(graph, bounds):
-    """The edges by which of the tables between `bounds` their sender is in, and their places."""
-    senders, receivers, nodes = graph
-    table_e = np.searchsorted(bounds, senders, side="right") - 1
-    sets = []
-    for table, (first, last) in enumerate(itertools.pairwise(bounds)):
-        mine = np.flatnonzero(table_e == table)
-        edges = build_edges(
-            senders[mine] - first,
-            receivers[mine],
+@dataclass(frozen=True)
+class Tables:
+    """Rows of senders by the table that they are in, fetched a table at a time."""
+
+    refetches: bool
+
+    def stages(self, arrays: Any) -> list[Stage]:
+        """One for each table."""
+        bounds = itertools.pairwise(BOUNDS)
+        return [self._stage(edges, *of) for edges, of in zip(arrays, bounds, strict=True)]
+
+    def _stage(self, edges: Any, first: int, last: int) -> Stage:
+        def fetch(rows, zero):
+            start = first if zero is None else first + zero
+            return jax.tree.map(
+                lambda x: jax.lax.dynamic_slice_in_dim(x, start, last - first), rows
+            )
+
+        def bring_back(totals, gradients):
+            home = jax.tree.map(
+                lambda x: jnp.zeros((NODES, *x.shape[1:])).at[first:last].set(x), gradients
+            )
+            return home if totals is None else jax.tree.map(jnp.add, totals, home)
+
+        return Stage(edges, fetch, bring_back)
+
+
+def edges_by_table():
+    """The edges of each table, and their places among all edges."""
+    table_e = np.searchsorted(BOUNDS, LONELY, side="right") - 1
+    places = [np.flatnonzero(table_e == table) for table in range(len(BOUNDS) - 1)]
+    assert [len(mine) > 0 for mine in places] == [True, False, True]
+    arrays = tuple(
+        build_edges(
+            LONELY[mine] - first,
+            RECEIVERS[mine],
             num_senders=last - first,
-            num_receivers=nodes,
+            num_receivers=NODES,
             edge_ids_e=mine,
         )
-        sets.append((mine, slice(first, last), edges))
-    return sets
+        for mine, (first, last) in zip(places, itertools.pairwise(BOUNDS), strict=True)
+    )
+    return arrays, np.concatenate(places)
 
 
-@pytest.mark.parametrize("kernel", ALL_KERNELS)
-def test_attention_over_sets_of_edges_equals_attention_over_all_of_them(kernel):
-    graph = GRAPHS["hub sends half of all edges"]
-    senders, receivers, nodes = graph
-    # A hub and some others, a table that nobody reads, and the rest.
-    lonely = np.where(senders == 150, 0, senders).astype(np.int32)
-    graph = (lonely, receivers, nodes)
-    sets = sets_of(graph, [0, 150, 151, nodes])
-    assert [len(mine) > 0 for mine, *_ in sets] == [True, False, True]
-    q, k, v, dout = qkv(nodes, HEADS)
-    bias = np.random.default_rng(1).standard_normal((len(senders), HEADS)).astype(np.float32)
+OPS = [name for name in CASES if "custom" not in name and name not in ("gat", "gatv2", "sum")]
+RUNS = [
+    pytest.param(name, *kernel.values, id=f"{name}, {kernel.id}", marks=kernel.marks)
+    for name in OPS
+    for kernel in kernels_of(CASES[name].op)
+    if "baseline" not in str(kernel.id)
+]
+RUNS += [pytest.param("dot_product, bias", *kernel.values, id=kernel.id) for kernel in INTERPRETED]
+
+
+@pytest.mark.parametrize(("name", "kernel"), RUNS)
+def test_an_op_over_sets_of_edges_equals_the_op_over_all_of_them(name, kernel):
+    case = CASES[name]
+    arrays, order = edges_by_table()
+    rows = case.rows(NODES, len(LONELY))
+    staged = rows | {"edge": jax.tree.map(lambda x: x[order], rows["edge"])}
+    dout = np.random.default_rng(1).standard_normal(case.out_shape(NODES)).astype(np.float32)
+    dropout = DROPOUT if case.heads else None
 
     @jax.jit
-    def both(q, tables, dout, edges):
-        def attend(q, tables):
-            sets = [EdgeSet(k, v, e, b) for (k, v, b), e in zip(tables, edges, strict=True)]
-            return segment_attention_over(q, sets, dropout=DROPOUT, kernel=kernel)
+    def both(rows, dout, arrays):
+        def run(rows):
+            use: Any = {"dropout": dropout, "kernel": kernel, "transport": Tables(True)}
+            return segment(case.op, arrays, **rows, **use)
 
-        out, pullback = jax.vjp(attend, q, tables)
-        return out, pullback(dout)
+        out, pull = jax.vjp(run, rows)
+        return out, pull(dout)[0]
 
-    tables = [(k[rows], v[rows], bias[mine]) for mine, rows, _ in sets]
-    out, (dq, dtables) = both(q, tables, dout, [edges for *_, edges in sets])
-    dk, dv = (np.concatenate([d[i] for d in dtables]) for i in (0, 1))
-    dbias = np.full_like(bias, np.nan)
-    for (mine, *_), grads in zip(sets, dtables, strict=True):
-        dbias[mine] = grads[2]
-    keep = keep_scale(DROPOUT, jnp.arange(len(senders)), HEADS)
-    want, want_grads = dense_attention(q, k, v, lonely, receivers, bias, keep, dout)
-    assert_agrees((out, dq, dk, dv, dbias), (want, *want_grads))
+    out, grads = both(staged, dout, arrays)
+    of_edges = jax.tree.map(lambda x: np.asarray(x)[np.argsort(order)], grads["edge"])
+    want = case.oracle(rows, LONELY, RECEIVERS, dout, dropout)
+    assert_close((out, grads | {"edge": of_edges}), want)
 
 
-def test_attention_over_one_set_is_the_same_program_as_attention():
-    senders, receivers, nodes = GRAPHS["prime"]
-    edges = build_edges(senders, receivers, num_senders=nodes, num_receivers=nodes)
-    q, k, v, _ = qkv(nodes)
+def test_what_was_fetched_is_kept_unless_it_is_fetched_again():
+    arrays, _ = edges_by_table()
+    case = CASES["dot_product"]
+    rows = case.rows(NODES, 0)
 
-    def over(q, k, v):
-        return segment_attention_over(q, [EdgeSet(k, v, edges)], kernel="xla")
+    def slices(refetches):
+        def total(rows):
+            use: Any = {"kernel": "xla", "transport": Tables(refetches)}
+            return segment(case.op, arrays, **rows, **use).sum()
 
-    def direct(q, k, v):
-        return segment_attention(q, k, v, edges, kernel="xla")
+        return str(jax.make_jaxpr(jax.grad(total))(rows)).count("dynamic_slice[")
 
-    lines = [
-        str(jax.jit(jax.grad(lambda *a, f=f: f(*a).sum())).lower(q, k, v).as_text())
-        for f in (over, direct)
-    ]
-    assert lines[0] == lines[1]
-
-
-def test_attention_over_no_set_is_refused():
-    with pytest.raises(ValueError, match="at least one set"):
-        segment_attention_over(jnp.zeros((2, 1, 8)), [])
+    assert slices(True) == 2 * slices(False)

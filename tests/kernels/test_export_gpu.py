@@ -15,9 +15,11 @@ import pytest
 from jax import export
 from jax._src.mesh import AbstractDevice
 
-from pallas_kernels.segment_attention import BACKENDS, Dropout, build_edges, segment_attention
+from pallas_kernels import build_edges, segment_attention
+from pallas_kernels.dot_product.gpu import GPU
+from tests.kernels.op_programs import FUSED_WITH_EDGES, both_passes, row_shapes
 
-KERNELS = ("attend", "receivers", "senders")
+KERNELS = ("forward", "receivers", "senders")
 
 
 def edges_with_hubs(nodes=301, count=4000, hubs=True):
@@ -31,28 +33,19 @@ def edges_with_hubs(nodes=301, count=4000, hubs=True):
         receivers[order],
         num_senders=nodes,
         num_receivers=nodes,
-        layouts=BACKENDS["gpu"].layouts,
+        forms=GPU.needs,
     )
 
 
-def lowered(heads, width, dtype, edges, *, bias=True, rate=0.3):
+def lowered(case, heads, width, dtype, edges, rate=0.3):
     """The whole op and its gradients as StableHLO for a GPU."""
-
-    def step(q, k, v, bias, edges):
-        def attend(q, k, v, bias):
-            kernel = BACKENDS["gpu"]
-            return segment_attention(q, k, v, edges, bias, dropout=Dropout(rate, 7), kernel=kernel)
-
-        out, pullback = jax.vjp(attend, q, k, v, bias)
-        return out, pullback(out)
-
     nodes = len(edges.offsets_r) - 1
-    row = jax.ShapeDtypeStruct((nodes, heads, width), dtype)
-    bias_eh = jax.ShapeDtypeStruct((edges.num_edges, heads), dtype) if bias else None
+    rows = row_shapes(case, nodes, edges.num_edges, heads, width, dtype)
     call = export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")
+    step = jax.jit(both_passes(case, "gpu", rate))
     with _some_gpu():
-        exporter = export.export(jax.jit(step), platforms=["cuda"], disabled_checks=[call])
-        return exporter(row, row, row, bias_eh, edges).mlir_module()
+        exporter = export.export(step, platforms=["cuda"], disabled_checks=[call])
+        return exporter(rows, edges).mlir_module()
 
 
 def _some_gpu() -> contextlib.AbstractContextManager:
@@ -67,14 +60,28 @@ def _some_gpu() -> contextlib.AbstractContextManager:
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize(("heads", "width"), [(8, 16), (3, 10), (1, 256)])
-def test_forward_and_backward_lower_to_a_launch_for_rows_and_two_for_hubs(heads, width, dtype):
-    module = lowered(heads, width, dtype, edges_with_hubs())
-    for kernel in KERNELS:
+def assert_three_launches_a_pass(module, kernels=KERNELS):
+    for kernel in kernels:
         for name in (kernel, f"{kernel}_hubs", f"{kernel}_merge"):
             assert module.count(f'name = "{name}"') == 1, name
     assert "scatter" not in module
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize(("heads", "width"), [(8, 16), (3, 10), (1, 256)])
+def test_forward_and_backward_lower_to_a_launch_for_rows_and_two_for_hubs(heads, width, dtype):
+    module = lowered("dot_product, bias", heads, width, dtype, edges_with_hubs())
+    assert_three_launches_a_pass(module)
+
+
+@pytest.mark.parametrize("case", FUSED_WITH_EDGES[1:])
+@pytest.mark.parametrize(("heads", "width", "dtype"), [(8, 16, jnp.float32), (3, 10, jnp.bfloat16)])
+def test_other_ops_lower(case, heads, width, dtype):
+    module = lowered(case, heads, width, dtype, edges_with_hubs())
+    kernels = ("forward", "senders") if case.startswith("sum") else KERNELS
+    assert_three_launches_a_pass(module, kernels)
+    if case.startswith("sum"):  # the gradient of weights has no rows to merge
+        assert module.count('name = "receivers') == 2
 
 
 def test_shard_map_knows_over_which_axis_its_results_vary():
@@ -83,7 +90,7 @@ def test_shard_map_knows_over_which_axis_its_results_vary():
     mesh = jax.sharding.AbstractMesh((2,), ("node",), axis_types=auto)
 
     def attend(q, k, v, edges):
-        return segment_attention(q, k, v, edges, kernel=BACKENDS["gpu"])
+        return segment_attention(q, k, v, edges, kernel=GPU)
 
     by_node, whole = jax.sharding.PartitionSpec("node"), jax.sharding.PartitionSpec()
     sharded = jax.shard_map(
@@ -94,5 +101,5 @@ def test_shard_map_knows_over_which_axis_its_results_vary():
 
 
 def test_without_hubs_there_is_one_launch_a_pass():
-    module = lowered(8, 16, jnp.float32, edges_with_hubs(hubs=False), bias=False, rate=0.0)
+    module = lowered("dot_product", 8, 16, jnp.float32, edges_with_hubs(hubs=False), rate=0.0)
     assert [module.count(f'name = "{name}') for name in KERNELS] == [1, 1, 1]

@@ -6,8 +6,6 @@ memory are found by compiling (`test_aot_tpu.py`).
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +13,9 @@ import pytest
 from jax import export
 from jax.sharding import AbstractDevice, AbstractMesh
 
-from pallas_kernels.segment_attention import BACKENDS, Dropout, build_edges, segment_attention
+from pallas_kernels import build_edges
+from pallas_kernels.dot_product.tpu import TPU
+from tests.kernels.op_programs import FUSED_WITH_EDGES, both_passes, row_shapes
 from tests.kernels.oracle import awkward_graphs
 
 GRAPHS = awkward_graphs()
@@ -26,38 +26,42 @@ def abstract_tpu() -> AbstractMesh:
     return AbstractMesh((1,), ("x",), abstract_device=AbstractDevice("TPU v5 lite", 1, "tpu"))
 
 
-# Back end, platform to export for, what stands for its device, calls that the export may contain.
-KERNELS = [pytest.param("tpu", "tpu", abstract_tpu, ["tpu_custom_call"], id="tpu")]
+def lowered(case, heads, width, dtype, rate):
+    """The whole op and its gradients as StableHLO for a TPU, and the shapes of its results."""
+    senders, receivers, nodes = GRAPHS["hub receives half of all edges"]
+    edges = build_edges(senders, receivers, num_senders=nodes, num_receivers=nodes, forms=TPU.needs)
+    rows = row_shapes(case, nodes, len(senders), heads, width, dtype)
+    call = export.DisabledSafetyCheck.custom_call("tpu_custom_call")
+    step = jax.jit(both_passes(case, "tpu", rate))
+    with jax.sharding.use_abstract_mesh(abstract_tpu()):
+        exported = export.export(step, platforms=["tpu"], disabled_checks=[call])(
+            rows, edges, np.uint32(0)
+        )
+    out, *grads = (x.shape for x in exported.out_avals)
+    assert out == (nodes, heads, width)
+    assert grads == [x.shape for x in jax.tree.leaves(rows)]
+    return exported.mlir_module()
 
 
-@pytest.mark.parametrize(("name", "platform", "mesh", "targets"), KERNELS)
+def assert_three_kernels(module):
+    assert module.count("@tpu_custom_call(") == 3  # forward, by receiver, by sender
+    assert "stablehlo.scatter" not in module
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize(
     ("heads", "width", "extras"), [(8, 16, False), (8, 16, True), (3, 100, False), (1, 256, False)]
 )
-def test_forward_and_backward_lower(name, platform, mesh, targets, dtype, heads, width, extras):
-    senders, receivers, nodes = GRAPHS["hub receives half of all edges"]
-    backend = BACKENDS[name]
-    edges = build_edges(
-        senders, receivers, num_senders=nodes, num_receivers=nodes, layouts=backend.layouts
-    )
+def test_forward_and_backward_lower(dtype, heads, width, extras):
+    case = "dot_product, bias" if extras else "dot_product"
+    assert_three_kernels(lowered(case, heads, width, dtype, 0.1 if extras else 0.0))
 
-    def both(q, k, v, bias, dout, edges, seed):
-        dropout = Dropout(0.1, seed) if extras else None
-        attend = partial(segment_attention, edges=edges, dropout=dropout, kernel=backend)
-        out, pullback = jax.vjp(lambda q, k, v, b: attend(q, k, v, bias_eh=b), q, k, v, bias)
-        return out, pullback(dout)
 
-    x = jax.ShapeDtypeStruct((nodes, heads, width), dtype)
-    bias = jax.ShapeDtypeStruct((len(senders), heads), jnp.float32) if extras else None
-    arguments = (x, x, x, bias, x, edges, np.uint32(0))
-    with jax.sharding.use_abstract_mesh(mesh()):
-        checks = [export.DisabledSafetyCheck.custom_call(target) for target in targets]
-        exported = export.export(jax.jit(both), platforms=[platform], disabled_checks=checks)(
-            *arguments
-        )
-    module = exported.mlir_module()
-    assert sum(module.count(f"@{target}(") for target in targets) == 3  # forward, dQ, dK and dV
-    assert "stablehlo.scatter" not in module
-    shapes = [out.shape for out in exported.out_avals]
-    assert shapes[:4] == [(nodes, heads, width)] * 4
+@pytest.mark.parametrize("case", FUSED_WITH_EDGES[1:])
+@pytest.mark.parametrize(("heads", "width", "dtype"), [(8, 16, jnp.float32), (3, 70, jnp.bfloat16)])
+def test_other_ops_lower(case, heads, width, dtype):
+    assert_three_kernels(lowered(case, heads, width, dtype, 0.1))
+
+
+def test_a_sum_without_weights_has_nothing_to_do_by_receiver():
+    assert lowered("sum", 1, 128, jnp.float32, 0.0).count("@tpu_custom_call(") == 2

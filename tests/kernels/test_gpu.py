@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.segment_attention import backend_name, build_edges, gpu
-from pallas_kernels.segment_attention.gpu_program import block_sizes
+from pallas_kernels import DOT_PRODUCT, build_edges
+from pallas_kernels.dot_product.gpu import GPU
+from pallas_kernels.passes.gpu import block_sizes
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
@@ -38,21 +39,21 @@ def test_every_shape_of_heads_fits_a_program(dtype, warps):
 def test_auto_takes_it_on_the_gpus_it_is_for(device, reason, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "devices", lambda: [device])
-    assert backend_name("auto") == ("xla" if reason else "gpu")
+    assert DOT_PRODUCT.kernel().name == ("xla" if reason else "gpu")
     if reason:
         with pytest.raises(ValueError, match=reason):
-            backend_name("gpu")
+            DOT_PRODUCT.kernel("gpu")
 
 
 def test_without_pallas_triton_auto_takes_xla(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr("pallas_kernels.segment_attention.gpu_program.triton", None)
-    assert backend_name("auto") == "xla"
+    monkeypatch.setattr("pallas_kernels.passes.gpu.triton", None)
+    assert DOT_PRODUCT.kernel().name == "xla"
 
 
 def test_it_asks_for_the_layout_that_it_lacks():
     ones = np.ones((1, 1, 8), np.float32)
     node = np.zeros(1, np.int32)
-    edges = build_edges(node, node, num_senders=1, num_receivers=1, layouts=["tiles"])
+    edges = build_edges(node, node, num_senders=1, num_receivers=1, forms=["tiles"])
     with pytest.raises(ValueError, match="works on pieces"):
-        gpu.forward(ones, ones, ones, edges)
+        GPU.forward(DOT_PRODUCT, ones, (ones, ones), None, edges, None, None)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_kernels.segment_attention.pieces import PIECE_EDGES, cut_rows
+from pallas_kernels.edges.pieces import PIECE_EDGES, cut_rows
 
 
 @settings(max_examples=50, deadline=None)

@@ -9,16 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.segment_attention import (
-    Dropout,
-    EdgeList,
-    build_edges,
-    build_stacked_edges,
-    keep_scale,
-    propagate,
-    segment_attention,
-)
-from tests.kernels.conformance import KERNELS
+from pallas_kernels import segment_attention
+from pallas_kernels.edges import Dropout, EdgeList, build_edges, build_stacked_edges, keep_scale
+from pallas_kernels.native import why_not
+from pallas_kernels.propagation import cpu, propagate
+from tests.kernels.conformance import older_instructions
 from tests.kernels.oracle import awkward_graphs, dense_propagation
 from tests.kernels.test_attention import assert_agrees, edges_of, qkv
 
@@ -31,6 +26,8 @@ FEW = [
     "no edges",
     "one node, one loop",
 ]
+NATIVE = [] if why_not() else ["cpu", *(cpu.passes(name) for name in older_instructions())]
+KERNELS = ["xla", *NATIVE]
 
 
 @functools.cache
@@ -80,13 +77,13 @@ def test_any_number_of_rounds_and_restart_with_one_draw_of_dropout(rounds, resta
     check("hub sends half of all edges", kernel, rounds, restart, rate=0.4)
 
 
-@pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if kernel.id != "xla"])
+@pytest.mark.parametrize("kernel", NATIVE)
 @pytest.mark.parametrize(("heads", "width"), [(8, 16), (1, 7), (9, 32), (2, 100)])
 def test_head_shapes_of_the_native_code(heads, width, kernel):
     check("every length of row", kernel, 2, rate=0.3, heads=heads, width=width)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ["cpu", "xla"])
 def test_one_round_is_attention_with_a_restart(kernel):
     graph = GRAPHS["prime"]
     q, k, v, bias, _ = inputs(graph)

@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_kernels.segment_attention import (
-    BACKENDS,
+from pallas_kernels import DOT_PRODUCT, segment_attention
+from pallas_kernels.edges import (
     Dropout,
     EdgeList,
     TooLargeError,
     build_edges,
     build_stacked_edges,
     keep_scale,
-    segment_attention,
 )
 from tests.kernels.conformance import ALL_KERNELS, KERNELS
 from tests.kernels.oracle import awkward_graphs, dense_attention
@@ -229,8 +228,8 @@ def test_in_shard_map_over_four_devices_it_equals_the_dense_oracle(kernel):
     graph, parts = GRAPHS["hub receives half of all edges"], 4
     senders, receivers, nodes = graph
     lists, rows = split(graph, parts)
-    layouts = BACKENDS[kernel].layouts
-    edges = build_stacked_edges(lists, num_senders=nodes, num_receivers=rows, layouts=layouts)
+    forms = DOT_PRODUCT.kernel(kernel).needs
+    edges = build_stacked_edges(lists, num_senders=nodes, num_receivers=rows, forms=forms)
     q, k, v, dout = qkv(nodes, HEADS)
     bias = np.random.default_rng(1).standard_normal((len(senders), HEADS)).astype(np.float32)
     mesh = jax.make_mesh(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pallas_kernels.segment_attention.strips import STRIP, Line, strips_of_rows
+from pallas_kernels.edges.strips import STRIP, Line, strips_of_rows
 from tests.kernels.oracle import awkward_graphs
 
 GRAPHS = awkward_graphs()

@@ -14,28 +14,37 @@ import pytest
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from jax.experimental.pallas import tpu as pltpu
 
-from pallas_kernels.segment_attention import (
-    Dropout,
-    build_edges,
-    finish,
-    keep_scale,
-    log_sum_exp,
-    tpu_tiles,
-)
-from pallas_kernels.segment_attention.strips import Line, strips_of_rows
-from pallas_kernels.segment_attention.types import StripPairs
-from tests.kernels.conformance import interpreted
+from pallas_kernels import DOT_PRODUCT
+from pallas_kernels.dot_product.tpu import TPU
+from pallas_kernels.edges.dropout import Dropout, keep_scale
+from pallas_kernels.edges.edges import StripPairs, build_edges
+from pallas_kernels.edges.strips import Line, strips_of_rows
+from pallas_kernels.passes import tpu
+from tests.kernels.interpreted import interpreted
+from tests.kernels.op_cases import CASES
+from tests.kernels.op_programs import kernel_of
 from tests.kernels.oracle import dense_attention
-from tests.kernels.test_attention import assert_agrees, qkv
 
 NODES, STRIPS_PER_TILE = 29, 4
 
 
+PARAMS = pltpu.InterpretParams(dma_execution_mode="on_wait", detect_races=True)
+
+
 @pytest.fixture
 def kernel():
-    params = pltpu.InterpretParams(dma_execution_mode="on_wait", detect_races=True)
-    yield interpreted("tpu", params)
+    yield interpreted(TPU, PARAMS)
     pltpu.reset_tpu_interpret_mode_state()
+
+
+def qkv():
+    rng = np.random.default_rng(2)
+    return rng.standard_normal((4, NODES, 3, 8)).astype(np.float32)
+
+
+def assert_agrees(got, want):
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
 
 
 def races_found() -> bool:
@@ -50,7 +59,7 @@ def graph():
     ends = np.concatenate([np.full(28, 9), rng.integers(0, NODES, 12)])
     receivers = np.sort(ends).astype(np.int32)
     senders = rng.permutation(ends).astype(np.int32)
-    edges = build_edges(senders, receivers, num_senders=NODES, num_receivers=NODES, layouts=())
+    edges = build_edges(senders, receivers, num_senders=NODES, num_receivers=NODES, forms=())
     order, ids = edges.sender_order_e, edges.edge_ids_e
     sizes = {"block_rows": 8, "strips_per_tile": STRIPS_PER_TILE}
     by_receiver, slot_e = strips_of_rows(receivers, senders, ids, ids, NODES, **sizes)
@@ -67,17 +76,35 @@ def graph():
 
 def test_no_copy_is_used_before_it_is_waited_for_and_none_races(kernel, graph):
     edges, senders, receivers = graph
-    q, k, v, dout = qkv(NODES)
+    q, k, v, dout = qkv()
     dropout = Dropout(0.4, 3)
     bias = np.random.default_rng(1).standard_normal((len(senders), 3)).astype(np.float32)
     keep = keep_scale(dropout, np.arange(len(senders)), 3)
-    partial = kernel.forward(q, k, v, edges, bias, dropout)
+    arguments = (DOT_PRODUCT, q, (k, v), None, edges, bias)
+    partial = kernel.forward(*arguments, dropout)
     assert not races_found()
-    out, lse = finish(partial), log_sum_exp(partial)
-    grads = kernel.backward(q, k, v, edges, bias, out, lse, dout, dropout)
+    out, lse = DOT_PRODUCT.reduce.finish(partial)
+    dq, (dk, dv), _, dbias = kernel.backward(*arguments, out, lse, dout, dropout)
     assert not races_found()
     want, want_grads = dense_attention(q, k, v, senders, receivers, bias, keep, dout)
-    assert_agrees((out, *grads), (want, *want_grads))
+    assert_agrees((out, dq, dk, dv, dbias), (want, *want_grads))
+
+
+@pytest.mark.slow
+def test_nor_do_rows_of_edges_and_what_is_shared(graph):
+    edges, senders, receivers = graph
+    case = CASES["gatv2, edges"]
+    kernel = interpreted(kernel_of(case.op, "tpu"), PARAMS)
+    rows = case.rows(NODES, len(senders))
+    dout = np.random.default_rng(1).standard_normal(case.out_shape(NODES)).astype(np.float32)
+    given = (rows["receiver"], rows["sender"], rows["shared"], edges, rows["edge"])
+    out, saved = case.op.reduce.finish(kernel.forward(case.op, *given, None))
+    grads = kernel.backward(case.op, *given, out, saved, dout, None)
+    assert not races_found()
+    want, want_grads = case.oracle(rows, senders, receivers, dout)
+    names = ("receiver", "sender", "shared", "edge")
+    assert_agrees((out, *grads), (want, *(want_grads[name] for name in names)))
+    pltpu.reset_tpu_interpret_mode_state()
 
 
 class NotWaitedFor:
@@ -100,8 +127,9 @@ def test_a_missing_wait_for_gathered_rows_is_found(kernel, graph, monkeypatch):
         copy = real(source, target, semaphore)
         return NotWaitedFor(copy) if target.shape[-1] == rows else copy
 
-    monkeypatch.setattr(tpu_tiles.pltpu, "make_async_copy", forgetful)
-    q, k, v, _ = qkv(NODES)
-    out = finish(kernel.forward(q, k, v, edges))
+    monkeypatch.setattr(tpu.pltpu, "make_async_copy", forgetful)
+    q, k, v, _ = qkv()
+    partial = kernel.forward(DOT_PRODUCT, q, (k, v), None, edges, None, None)
+    out, _ = DOT_PRODUCT.reduce.finish(partial)
     want, _ = dense_attention(q, k, v, senders, receivers)
     assert races_found() or not np.allclose(out, want, atol=1e-3)

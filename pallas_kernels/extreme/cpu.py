@@ -1,0 +1,97 @@
+"""Extremes on the CPU by native code (`native/extremes.cc`): the fastest there."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from pallas_kernels.edges.dropout import Dropout
+from pallas_kernels.edges.edges import Edges
+from pallas_kernels.native import floats, one_type, why_not
+from pallas_kernels.op import Kernel, Op
+from pallas_kernels.reductions import ExtremePartial, no_dropout
+
+
+def forward(
+    op: Op,
+    receiver: None,
+    x_sf: jax.Array,
+    shared: None,
+    edges: Edges,
+    edge: None,
+    draw: Dropout | None,
+    instructions: str = "best",
+) -> ExtremePartial:
+    """The largest of every row's edges, times the sign of the op, and how many have it."""
+    return ExtremePartial(*_forward(op, x_sf, edges, draw, instructions, finish=False))
+
+
+def whole(
+    op: Op,
+    receiver: None,
+    x_sf: jax.Array,
+    shared: None,
+    edges: Edges,
+    edge: None,
+    draw: Dropout | None,
+    instructions: str = "best",
+) -> tuple[jax.Array, jax.Array]:
+    """The extreme, 0 over no edges, and how many edges have it."""
+    return _forward(op, x_sf, edges, draw, instructions, finish=True)
+
+
+def _forward(
+    op: Op,
+    x_sf: jax.Array,
+    edges: Edges,
+    draw: Dropout | None,
+    instructions: str,
+    *,
+    finish: bool,
+) -> tuple[jax.Array, jax.Array]:
+    if draw is not None:
+        no_dropout(op.reduce.name)
+    x = _table(x_sf)
+    shape = (edges.offsets_r.shape[0] - 1, *x.shape[1:])
+    best, ties = jax.ffi.ffi_call("gtjax_extremes", floats(shape, shape))(
+        *(x, edges.offsets_r, edges.senders_e),
+        largest=op.reduce.name == "max",
+        finish=finish,
+        instructions=instructions,
+    )
+    return best.reshape(-1, *x_sf.shape[1:]), ties.reshape(-1, *x_sf.shape[1:])
+
+
+def backward(
+    op: Op,
+    receiver: None,
+    x_sf: jax.Array,
+    shared: None,
+    edges: Edges,
+    edge: None,
+    out_rf: jax.Array,
+    ties_rf: jax.Array,
+    dout_rf: jax.Array,
+    draw: Dropout | None,
+    instructions: str = "best",
+) -> tuple[None, jax.Array, None, None]:
+    """A share of every row's gradient to the senders that have its extreme."""
+    x = _table(x_sf)
+    share = dout_rf.astype(jnp.float32) / jnp.maximum(ties_rf, 1.0)
+    # The extreme is one of the senders' numbers: in their type it loses nothing.
+    out = out_rf.astype(x.dtype)
+    (dx,) = jax.ffi.ffi_call("gtjax_extremes_backward", floats(x.shape))(
+        *(x, _table(out), _table(share)),
+        *(edges.sender_offsets_s, edges.receivers_by_sender_e),
+        instructions=instructions,
+    )
+    return None, dx.reshape(x_sf.shape).astype(x_sf.dtype), None, None
+
+
+def _table(rows: jax.Array) -> jax.Array:
+    """As [rows, 1, width], float32 or bfloat16."""
+    (rows,) = one_type(rows)
+    return rows.reshape(rows.shape[0], 1, -1)
+
+
+CPU = Kernel("cpu", forward, backward, ("cpu",), whole=whole, why_not=why_not)

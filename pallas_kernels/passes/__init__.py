@@ -1,0 +1,1 @@
+"""Passes over edges, by back end: what the kernels of all ops are made of."""

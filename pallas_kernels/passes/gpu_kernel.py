@@ -1,0 +1,354 @@
+"""Forward and backward of any op with a traced message on a GPU, by Pallas Triton kernels.
+
+Choose it on any NVIDIA GPU from Ampere on: for older ones XLA's Triton does not compile. Programs
+walk rows of a CSR in pieces of up to 128 edges (`pieces.py`) with sums, or an online softmax (Dao
+et al. 2022), in registers; a hub's pieces are merged by a kernel of their own. No atomics and no
+scatter: every result is written by one program, in an order that is always the same.
+
+The backward pass walks the edges twice, once in each order, and recomputes the messages. By
+receiver, for the gradients of receivers, edges and what is shared, it reads rows of senders as the
+forward pass does; by sender, for theirs, it reads rows of receivers, dOut, and for a softmax two
+numbers more of each receiver and head. Each pass sums in registers what belongs to its own rows, so
+that nothing is scattered and no sum depends on which program comes first. What is shared has a sum
+in every program, and XLA adds those up.
+
+Bytes. An edge costs its sender's rows and one index; with numbers of its own those too, with
+dropout 4; a row costs its own rows and its result once. Memory is the limit by far, so the loads
+are what the layout is for. `[nodes, heads, channels]` keeps a node's row together and a program
+takes all its heads (up to 512 channels in float32, 1024 in bfloat16), so that a gather reads whole
+128-byte lines, 16 bytes a thread. Short rows share a program, which is only as idle as its rows
+differ in length, and they stand sorted by that. Temporary memory is one result for each piece of a
+hub, `4 H (D + 2)` bytes per 64 to 128 of its edges, and for what is shared a row a program.
+
+Why not Mosaic GPU, which Pallas means to keep when it drops Triton: it is for Hopper and later,
+and what it adds (asynchronous copies of blocks, matrix units) needs dense blocks. Here every
+row lies elsewhere, each product is of a vector with a vector, and the 20 to 48 warps that fit on a
+multiprocessor by their registers, two edges in flight in each, are enough by the sheet to cover the
+latency of memory (20 KiB in flight; no GPU has been there to measure it). jax 0.12 warns that
+Pallas Triton will go; all that depends on it is in `gpu.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial as bind
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from pallas_kernels.edges.dropout import Dropout
+from pallas_kernels.edges.edges import Edges
+from pallas_kernels.op import Kernel, Op
+from pallas_kernels.passes.gpu import (
+    Block,
+    Edge,
+    Launch,
+    Program,
+    block_sizes,
+    draws_of,
+    edge_pieces,
+    other_ends,
+    why_not,
+)
+from pallas_kernels.passes.traced import (
+    Tracer,
+    is_softmax,
+    partial_of,
+    softmax_gradients,
+    sum_gradients,
+    terms_of,
+    wide_table,
+)
+from pallas_kernels.reductions import NOTHING
+from pallas_kernels.reductions import SoftmaxPartial as Partial
+
+Tree = Any
+
+
+def gpu_kernel(tracer: Tracer) -> Kernel:
+    """The kernel of ops with that message."""
+    forth, back = bind(forward, tracer), bind(backward, tracer)
+    return Kernel("gpu", forth, back, ("gpu",), needs=("pieces",), why_not=why_not)
+
+
+class _InBlocks:
+    """Blocks are `[pieces, heads, channels]`."""
+
+    def sum(self, x: jax.Array) -> jax.Array:
+        return x.sum(axis=-1)
+
+    def spread(self, x: jax.Array) -> jax.Array:
+        return x[:, :, None]
+
+
+CHANNELS = _InBlocks()
+
+
+def forward(
+    tracer: Tracer,
+    op: Op,
+    receiver: Tree,
+    sender: Tree,
+    shared: Tree,
+    edges: Edges,
+    edge: Tree,
+    draw: Dropout | None,
+    *,
+    block: Block | None = None,
+    interpret: bool = False,
+) -> Any:
+    """The partial of every row over its edges.
+
+    `block` overrides the sizes of a program; `interpret` runs the kernels anywhere, slowly.
+    """
+    rows = edges.offsets_r.shape[0] - 1
+    _, heads, width = wide_table(sender).shape
+    shape = jax.ShapeDtypeStruct((rows, heads, width), jnp.float32)
+    if not edges.num_edges:
+        return partial_of(op, edges, jnp.zeros(shape.shape), jnp.full((rows, heads), NOTHING))
+    rate = 0.0 if draw is None else draw.rate
+    traced, softmax = tracer(op, width), is_softmax(op)
+
+    def forward(program: Program, number_t: jax.Array, inputs: Any, outputs: Any) -> None:
+        (receiver, sender, shared), senders_e, edge, draws = inputs
+        own, common = traced.of_receiver(program.own(receiver)), program.shared(shared)
+        keys_h = program.keys(draws)
+
+        def messages(edges: list[Edge]) -> list[Any]:
+            found = []
+            others, rows = other_ends(edges, sender), [e.own(edge) for e in edges]
+            for e, other, row in zip(edges, others, rows, strict=True):
+                said = traced.message(own, other, row, common, CHANNELS)
+                found.append((_logits(e, said[0]), said[1]) if softmax else said)
+            return found
+
+        def keep_of(e: Edge) -> Any:
+            return e.keep(draws, rate, keys_h)
+
+        def summed(edges: list[Edge], acc_thd: jax.Array) -> jax.Array:
+            for e, value in zip(edges, messages(edges), strict=True):
+                acc_thd += sum_gradients((value,), keep_of(e), CHANNELS)
+            return acc_thd
+
+        def attended(edges: list[Edge], carry: Partial) -> Partial:
+            said = messages(edges)
+            # On the GPU this maximum passes over a NaN; the exponentials below do not.
+            max_th = carry.max_rh
+            for logits, _ in said:
+                max_th = jnp.maximum(max_th, logits)
+            scale_th = jnp.exp(carry.max_rh - max_th)
+            sum_th, acc_thd = carry.sum_rh * scale_th, carry.acc_rhd * scale_th[:, :, None]
+            for e, (logits, value) in zip(edges, said, strict=True):
+                weights_th = jnp.where(logits <= NOTHING, 0.0, jnp.exp(logits - max_th))
+                sum_th += weights_th
+                acc_thd += (weights_th * keep_of(e))[:, :, None] * value
+            return Partial(max_th, sum_th, acc_thd)
+
+        if softmax:
+            start = Partial(program.full(NOTHING), program.full(0.0), program.zeros())
+            results = program.over_edges(attended, senders_e, start)
+        else:
+            results = (program.over_edges(summed, senders_e, program.zeros()),)
+        for ref, result in zip(outputs, results, strict=True):
+            program.store(ref, number_t, program.real_t, result)
+
+    per_head = jax.ShapeDtypeStruct((rows, heads), jnp.float32)
+    block = block or block_sizes(heads, width, wide_table(sender).dtype)
+    *of_heads, acc_rhd = Launch(block, heads, width, interpret).over_rows(
+        forward,
+        _merge_softmax if softmax else _merge_sums,
+        edge_pieces(edges).by_receiver,
+        ((receiver, sender, _as_rows(shared)), edges.senders_e, edge, draws_of(edges, draw, heads)),
+        (per_head, per_head, shape) if softmax else (shape,),
+    )
+    return partial_of(op, edges, acc_rhd, *of_heads)
+
+
+def backward(
+    tracer: Tracer,
+    op: Op,
+    receiver: Tree,
+    sender: Tree,
+    shared: Tree,
+    edges: Edges,
+    edge: Tree,
+    out: jax.Array,
+    saved: Any,
+    dout: jax.Array,
+    draw: Dropout | None,
+    *,
+    block: Block | None = None,
+    interpret: bool = False,
+) -> tuple[Tree, Tree, Tree, Tree]:
+    """Gradients of receivers, senders, what is shared, and edges."""
+    if not edges.num_edges:
+        return jax.tree.map(jnp.zeros_like, (receiver, sender, shared, edge))
+    _, heads, width = wide_table(sender).shape
+    rate = 0.0 if draw is None else draw.rate
+    traced, softmax = tracer(op, width), is_softmax(op)
+
+    def gradients(e: Edge, said: Any, terms: Any, keep: Any) -> Any:
+        if softmax:
+            there_th = e.real_t[:, None] & ~(said[0] <= NOTHING)
+            return softmax_gradients(said, terms, there_th, keep, CHANNELS)
+        return jnp.where(e.real_t[:, None, None], sum_gradients(terms, keep, CHANNELS), 0.0)
+
+    def own_rows(edges: list[Edge], refs: Any) -> Iterator[Any]:
+        # Rows with channels before anything is used; numbers of heads, which cost a register for
+        # every thread, not before their edge's turn.
+        wide = any(len(ref.shape) == 3 for ref in jax.tree.leaves(refs))
+        rows = (e.own(refs) for e in edges)
+        return iter(list(rows)) if wide else rows
+
+    def receivers(program: Program, number_t: jax.Array, inputs: Any, outputs: Any) -> None:
+        (receiver, sender, shared), terms, senders_e, edge, draws = inputs
+        own, pull_own = jax.vjp(traced.of_receiver, program.own(receiver))
+        common, terms = program.shared(shared), program.own(terms)
+        keys_h = program.keys(draws)
+        count = len(jax.tree.leaves(edge))
+
+        def of_edges(edges: list[Edge], sums: Any) -> Any:
+            others, rows = other_ends(edges, sender), own_rows(edges, edge)
+            for e, other, row in zip(edges, others, rows, strict=False):
+
+                def message(own: Any, common: Any, row: Any, other: Any = other) -> Any:
+                    return traced.message(own, other, row, common, CHANNELS)
+
+                said, pull = jax.vjp(message, own, common, row)
+                d_own, d_common, d_row = pull(
+                    gradients(e, said, terms, e.keep(draws, rate, keys_h))
+                )
+                sums = jax.tree.map(jnp.add, sums, (d_own, d_common))
+                for ref, d in zip(outputs[:count], jax.tree.leaves(d_row), strict=True):
+                    program.store(ref, e.position_t, e.real_t, d)
+            return sums
+
+        start = jax.tree.map(jnp.zeros_like, (own, common))
+        d_own, d_common = program.over_edges(of_edges, senders_e, start)
+        d_own, totals = jax.tree.leaves(pull_own(d_own)), jax.tree.leaves(d_common)
+        for ref, d in zip(outputs[count : count + len(d_own)], d_own, strict=True):
+            program.store(ref, number_t, program.real_t, d)
+        for ref, d in zip(outputs[count + len(d_own) :], totals, strict=True):
+            program.store_total(ref, d)
+
+    def senders(program: Program, number_t: jax.Array, inputs: Any, outputs: Any) -> None:
+        (receiver, sender, shared), terms, receivers_e, order_e, edge, draws = inputs
+        own, pull_own = jax.vjp(traced.of_sender, program.own(sender))
+        common, keys_h = program.shared(shared), program.keys(draws)
+
+        def of_edges(edges: list[Edge], sums: Any) -> Any:
+            if order_e is not None:
+                edges = [e.renumbered(order_e) for e in edges]
+            others, rows = other_ends(edges, (receiver, terms)), own_rows(edges, edge)
+            for e, (other, of_other), row in zip(edges, others, rows, strict=False):
+
+                def message(own: Any, other: Any = other, row: Any = row) -> Any:
+                    return traced.message(other, own, row, common, CHANNELS)
+
+                said, pull = jax.vjp(message, own)
+                (d_own,) = pull(gradients(e, said, of_other, e.keep(draws, rate, keys_h)))
+                sums = jax.tree.map(jnp.add, sums, d_own)
+            return sums
+
+        d_own = program.over_edges(of_edges, receivers_e, jax.tree.map(jnp.zeros_like, own))
+        for ref, d in zip(outputs, jax.tree.leaves(pull_own(d_own)), strict=True):
+            program.store(ref, number_t, program.real_t, d)
+
+    # A number of an edge changes threads before it is stored: within a warp that is a shuffle,
+    # among several a barrier.
+    narrow, wide = (
+        Launch(
+            block or block_sizes(heads, width, wide_table(sender).dtype, warps),
+            *(heads, width, interpret),
+        )
+        for warps in (1, 4)
+    )
+    rows = (receiver, sender, _as_rows(shared))
+    terms, draws = terms_of(op, out, saved, dout), draws_of(edges, draw, heads)
+    # From zeros, since edges that pad the arrays belong to no piece and are never written.
+    per_edge = tuple(jnp.zeros_like(x) for x in jax.tree.leaves(edge))
+    of_heads = any(x.ndim == 2 for x in per_edge)
+    found: list[jax.Array] = []
+    if jax.tree.leaves((receiver, shared, edge)):
+        found = list(
+            (narrow if of_heads else wide).over_rows(
+                receivers,
+                _merge_sums,
+                edge_pieces(edges).by_receiver,
+                (rows, terms, edges.senders_e, edge, draws),
+                _likes(receiver),
+                per_edge,
+                _likes(shared),
+            )
+        )
+    order_e = edges.sender_order_e if per_edge or rate else None
+    of_senders = wide.over_rows(
+        senders,
+        _merge_sums,
+        edge_pieces(edges).by_sender,
+        (rows, terms, edges.receivers_by_sender_e, order_e, edge, draws),
+        _likes(sender),
+    )
+    structure = jax.tree.structure((edge, receiver, shared))
+    d_edge, d_receiver, d_shared = jax.tree.unflatten(structure, found)
+    return d_receiver, jax.tree.unflatten(jax.tree.structure(sender), of_senders), d_shared, d_edge
+
+
+def _logits(e: Edge, logits_th: jax.Array) -> jax.Array:
+    """NOTHING where there is no edge or the logit is -inf."""
+    # Written so that a NaN stays one: it must reach the guard of the training.
+    return jnp.where(e.real_t[:, None] & ~(logits_th < NOTHING), logits_th, NOTHING)
+
+
+def _merge_softmax(program: Program, at_once: int, parts: Any, outputs: Any) -> None:
+    """The partial of a hub from those of its pieces, `at_once` of them side by side."""
+
+    def of_parts(number_t: jax.Array, real_t: jax.Array, carry: Partial) -> Partial:
+        part = Partial(*program.load(parts, number_t, real_t))
+        part_max_th = jnp.where(real_t[:, None], part.max_rh, NOTHING)
+        max_th = jnp.maximum(carry.max_rh, part_max_th)
+        old_th, new_th = jnp.exp(carry.max_rh - max_th), jnp.exp(part_max_th - max_th)
+        return Partial(
+            max_th,
+            carry.sum_rh * old_th + part.sum_rh * new_th,
+            carry.acc_rhd * old_th[:, :, None] + part.acc_rhd * new_th[:, :, None],
+        )
+
+    start = Partial(
+        program.full(NOTHING, at_once), program.full(0.0, at_once), program.zeros(at_once)
+    )
+    partial = program.over_parts(of_parts, start, at_once)
+    max_1h = partial.max_rh.max(axis=0, keepdims=True)
+    scale_th = jnp.exp(partial.max_rh - max_1h)
+    whole = Partial(
+        max_1h,
+        (partial.sum_rh * scale_th).sum(axis=0, keepdims=True),
+        (partial.acc_rhd * scale_th[:, :, None]).sum(axis=0, keepdims=True),
+    )
+    for ref, result in zip(outputs, whole, strict=True):
+        program.store(ref, program.row_t, program.real_t, result)
+
+
+def _merge_sums(program: Program, at_once: int, parts: Any, outputs: Any) -> None:
+    """The sums of a hub from those of its pieces, `at_once` of them side by side."""
+
+    def of_parts(number_t: jax.Array, real_t: jax.Array, sums: Any) -> Any:
+        return jax.tree.map(jnp.add, sums, program.load(parts, number_t, real_t))
+
+    start = tuple(
+        program.full(0.0, at_once) if len(ref.shape) == 2 else program.zeros(at_once)
+        for ref in parts
+    )
+    sums = program.over_parts(of_parts, start, at_once)
+    for ref, total in zip(outputs, sums, strict=True):
+        program.store(ref, program.row_t, program.real_t, total.sum(axis=0, keepdims=True))
+
+
+def _as_rows(shared: Tree) -> Tree:
+    """What is shared as tables of one row."""
+    return jax.tree.map(lambda x: x[None], shared)
+
+
+def _likes(tree: Tree) -> tuple[jax.ShapeDtypeStruct, ...]:
+    return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in jax.tree.leaves(tree))

@@ -1,0 +1,5 @@
+"""Weighted sums and means of neighbours' rows."""
+
+from pallas_kernels.weighted_sum.op import WEIGHTED_MEAN, WEIGHTED_SUM, segment_sum
+
+__all__ = ["WEIGHTED_MEAN", "WEIGHTED_SUM", "segment_sum"]

@@ -1,0 +1,171 @@
+"""Weighted sums and means on the CPU by native code (`native/sums.cc`): the fastest there.
+
+Each edge costs one gathered row forward and one backward, where the gradients of senders and of
+weights come of the same pass.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pallas_kernels.edges.dropout import Dropout
+from pallas_kernels.edges.edges import Edges
+from pallas_kernels.native import floats, one_type, options, why_not
+from pallas_kernels.op import Kernel, Op
+from pallas_kernels.reductions import MeanPartial
+
+
+def forward(
+    op: Op,
+    receiver: None,
+    x_shd: jax.Array,
+    shared: None,
+    edges: Edges,
+    weight_eh: jax.Array | None,
+    draw: Dropout | None,
+    instructions: str = "best",
+) -> Any:
+    """The sum over every row's edges, and for a mean their number."""
+    sum_rhd = _forward(x_shd, edges, weight_eh, draw, instructions, mean=False)
+    return sum_rhd if op.reduce.name == "sum" else MeanPartial(sum_rhd, _count(edges))
+
+
+def whole(
+    op: Op,
+    receiver: None,
+    x_shd: jax.Array,
+    shared: None,
+    edges: Edges,
+    weight_eh: jax.Array | None,
+    draw: Dropout | None,
+    instructions: str = "best",
+) -> tuple[jax.Array, Any]:
+    """The sum or the mean, and for a mean the number of edges."""
+    mean = op.reduce.name == "mean"
+    out_rhd = _forward(x_shd, edges, weight_eh, draw, instructions, mean=mean)
+    return out_rhd, jnp.maximum(_count(edges), 1.0) if mean else None
+
+
+def _forward(
+    x_shd: jax.Array,
+    edges: Edges,
+    weight_eh: jax.Array | None,
+    draw: Dropout | None,
+    instructions: str,
+    *,
+    mean: bool,
+) -> jax.Array:
+    x = _with_heads(x_shd)
+    _, out = sums(
+        *(x, (edges.offsets_r, edges.senders_e), edges, _weights(weight_eh, x)),
+        draw=draw,
+        mean=mean,
+        instructions=instructions,
+    )
+    return out.reshape(-1, *x_shd.shape[1:])
+
+
+def backward(
+    op: Op,
+    receiver: None,
+    x_shd: jax.Array,
+    shared: None,
+    edges: Edges,
+    weight_eh: jax.Array | None,
+    out_rhd: jax.Array,
+    count_r: jax.Array | None,
+    dout_rhd: jax.Array,
+    draw: Dropout | None,
+    instructions: str = "best",
+) -> tuple[None, jax.Array, None, jax.Array | None]:
+    """Gradients of the senders' rows and of the weights: the same sum, over edges by sender."""
+    x, dout = one_type(_with_heads(x_shd), _with_heads(dout_rhd))
+    dweight_eh, dx = sums(
+        *(dout, (edges.sender_offsets_s, edges.receivers_by_sender_e), edges),
+        _weights(weight_eh, x),
+        own=None if weight_eh is None else x,
+        order_e=edges.sender_order_e,
+        draw=draw,
+        shares=None if count_r is None else 1.0 / count_r,
+        instructions=instructions,
+    )
+    dx = dx.reshape(x_shd.shape).astype(x_shd.dtype)
+    if weight_eh is None:
+        return None, dx, None, None
+    return None, dx, None, dweight_eh.reshape(weight_eh.shape).astype(weight_eh.dtype)
+
+
+def sums(
+    far: jax.Array,
+    rows: tuple[Any, Any],
+    edges: Edges,
+    weights: jax.Array | None,
+    *,
+    own: jax.Array | None = None,
+    order_e: Any = None,
+    draw: Dropout | None = None,
+    shares: jax.Array | None = None,
+    start: jax.Array | None = None,
+    factor: float = 1.0,
+    restart: float = 0.0,
+    mean: bool = False,
+    before: jax.Array | None = None,
+    instructions: str = "best",
+) -> tuple[jax.Array, jax.Array]:
+    """Dots `[edges, heads]`, if there are `own` rows, and sums `[rows, heads, width]`.
+
+    rows:    offsets and columns of the edges, which are in receiver order, or else `order_e` says
+             where they are there. Weights are looked up, and dots written, by that position.
+    shares:  a factor for each of the far rows.
+    before:  what dots are added to; it is gone then.
+    """
+    _, heads, width = far.shape
+    none = jnp.zeros((0, heads), jnp.float32)
+    none_3d = jnp.zeros((0, heads, width), jnp.float32)
+    count = rows[0].shape[0] - 1
+    of_dots = (0 if own is None else edges.num_edges, heads)
+    call = jax.ffi.ffi_call(
+        "gtjax_sums",
+        floats(of_dots, (count, heads, width)),
+        input_output_aliases={} if before is None else {0: 0},
+    )
+    dots_eh, sums_nhd = call(
+        none if before is None else before,
+        none if weights is None else weights,
+        far,
+        none_3d.astype(far.dtype) if own is None else own,
+        *rows,
+        jnp.zeros(0, jnp.int32) if order_e is None else order_e,
+        edges.edge_ids_e,
+        jnp.asarray(0 if draw is None else draw.seed, jnp.uint32).reshape(1),
+        jnp.zeros(0, jnp.float32) if shares is None else shares,
+        none_3d if start is None else start.astype(jnp.float32),
+        factor=np.float64(factor),
+        restart=np.float64(restart),
+        mean=mean,
+        **options(draw, instructions),
+    )
+    return dots_eh, sums_nhd
+
+
+def _with_heads(rows: jax.Array) -> jax.Array:
+    """As [rows, heads, width], float32 or bfloat16."""
+    (rows,) = one_type(rows)
+    return rows.reshape(rows.shape[0], math.prod(rows.shape[1:-1]), rows.shape[-1])
+
+
+def _weights(weight_eh: jax.Array | None, x: jax.Array) -> jax.Array | None:
+    return None if weight_eh is None else weight_eh.astype(jnp.float32).reshape(-1, x.shape[1])
+
+
+def _count(edges: Edges) -> jax.Array:
+    offsets_r = jnp.asarray(edges.offsets_r)
+    return (offsets_r[1:] - offsets_r[:-1]).astype(jnp.float32)
+
+
+CPU = Kernel("cpu", forward, backward, ("cpu",), whole=whole, why_not=why_not)
