@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from gtjax.core.errors import GraphFormatError, UserError
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.parsing import parsing
-from gtjax.graph import GraphFormatError, UserError
 
 _CHUNK_BYTES = 1 << 20
 _RULE = "a readable zip or tar archive"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gtjax.graph.user_cache import user_cache
+from gtjax.core.user_cache import user_cache
 
 
 def cache_folder(cache_dir: str | Path | None = None) -> Path:

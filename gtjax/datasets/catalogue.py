@@ -11,11 +11,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from gtjax.core.errors import UserError, in_file
 from gtjax.datasets.archives import extract
 from gtjax.datasets.cache_folder import cache_folder, locked
 from gtjax.datasets.limits import Limits
-from gtjax.graph import UserError
-from gtjax.graph.errors import in_file
 
 
 @dataclass(frozen=True)

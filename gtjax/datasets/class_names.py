@@ -1,4 +1,4 @@
-"""Classes given as names: numbered in the order of their sorted names, -1 where there is none."""
+"""Classes given as names in a column of a table."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gtjax.datasets.tables import text_codes
+from gtjax.graph.class_labels import numbers_of_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def number_classes(column: pa.ChunkedArray) -> np.ndarray:
-    """The class of every row of a text column; empty and blank names are no class."""
+def number_classes(column: pa.ChunkedArray) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The class of every row of a text column, -1 where it is empty or blank, and their names."""
     codes_n, names = text_codes(column)
-    used = sorted(name for name in names.to_pylist() if name.strip())
-    number = {name: i for i, name in enumerate(used)}
+    numbers, classes = numbers_of_names(names.to_pylist())
     # The last place is for code -1, which stands for null.
-    class_of_code = np.array([*(number.get(name, -1) for name in names.to_pylist()), -1], np.int32)
-    return class_of_code[codes_n]
+    return np.append(numbers, np.int32(-1))[codes_n], classes

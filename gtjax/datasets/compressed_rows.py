@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gtjax.core.errors import GraphFormatError
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.npz_archive import NpzArchive
-from gtjax.graph import GraphFormatError
 
 _PARTS = ("data", "indices", "indptr", "shape")
 

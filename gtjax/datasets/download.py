@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gtjax.core.errors import UserError
 from gtjax.datasets.download_progress import progress
 from gtjax.datasets.limits import Limits
-from gtjax.graph import UserError
 
 ATTEMPTS = 5
 _TIMEOUT_SECONDS = 30

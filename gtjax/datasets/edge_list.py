@@ -8,39 +8,33 @@ Edges    Columns named source/target, src/dst, sender/receiver or from/to, else 
          Every other column of numbers is an edge feature. Edges are directed as written; call
          `graph.symmetrised()` if each stands for both directions.
 Nodes    `nodes.*` in the same folder, with a header. `id` names the nodes (else they are numbered
-         by row); `label` or `y` is the class, a number or a name, empty where unlabelled; `split`
-         says train, val or test (or nothing), or boolean columns train, val, test do. Every other
-         column of numbers is a feature. An edge that names an unknown id is an error.
+         by row); `label` or `y` is the class, a number or a name, or a real number to predict if
+         any of them is not whole; empty where unlabelled. `split` says train, val or test (or
+         nothing), or boolean columns train, val, test do. Every other column of numbers is a
+         feature. An edge that names an unknown id is an error.
 
 Without a table of nodes, the nodes are the ids that occur in edges: integers in ascending order,
 strings in order of first appearance. With labels but no split, 60/20/20 of every class are drawn
-by seed and split number. Columns that are neither numbers nor named above are ignored and logged.
+by seed and split number. Columns that are neither numbers nor named above are left out, which is
+said. Ids other than 0, 1, 2 and so on, and the names of classes and features, are kept in
+`graph.names`.
 """
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gtjax.datasets.limits import Limits
-from gtjax.datasets.node_table import NodeTable, read_node_table, without_nodes_table
-from gtjax.datasets.parsing import parsing
+from gtjax.core.errors import in_file
+from gtjax.datasets.edge_table import EdgeTable, edges_of
+from gtjax.datasets.node_table import NodeTable, nodes_of, without_nodes_table
 from gtjax.datasets.reader import ReadOptions
 from gtjax.datasets.splits import stratified_split
-from gtjax.datasets.tables import is_number, is_text, to_float32
+from gtjax.datasets.table_columns import Columns
 from gtjax.datasets.text_tables import TABLE_SUFFIXES, read_table
-from gtjax.graph import Graph, GraphFormatError
-from gtjax.graph.errors import in_file
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_SOURCE_NAMES = ("source", "src", "sender", "from")
-_TARGET_NAMES = ("target", "dst", "receiver", "to")
-_log = logging.getLogger("gtjax")
+from gtjax.graph import Graph
+from gtjax.graph.splits import is_known
 
 
 def recognises(path: Path) -> bool:
@@ -57,62 +51,37 @@ def read(path: Path, options: ReadOptions) -> Graph:
     node_file = _find_table(edge_file.parent, "nodes")
     if node_file == edge_file:
         node_file = None
+    limits, found_out = options.limits, Columns()
     with in_file(edge_file):
-        source, target, edge_x_ef = _read_edges(edge_file, options.limits)
+        edges = edges_of(read_table(edge_file, limits), edge_file.name, limits, found_out)
     if node_file is None:
         with in_file(edge_file):
-            nodes = without_nodes_table(source, target)
+            nodes = without_nodes_table(edges, limits)
     else:
         with in_file(node_file):
-            nodes = read_node_table(node_file, options.limits)
+            nodes = nodes_of(read_table(node_file, limits), node_file.name, limits, found_out)
     with in_file(edge_file):
-        return Graph(
-            senders_e=nodes.numbers_of(source, "source"),
-            receivers_e=nodes.numbers_of(target, "target"),
-            x_nf=nodes.x_nf,
-            labels_n=nodes.labels_n,
-            split_n=_split(nodes, options),
-            edge_x_ef=edge_x_ef,
-            name=path.name.split(".")[0] or "graph",
-        )
+        return graph_of(edges, nodes, options, path.name.split(".")[0] or "graph")
 
 
-def _read_edges(
-    path: Path, limits: Limits
-) -> tuple[pa.ChunkedArray, pa.ChunkedArray, np.ndarray | None]:
-    """Columns of the two ends, and the features of edges."""
-    table = read_table(path, limits)
-    if table.num_columns < 2:
-        rule = "at least two columns, the ends of an edge"
-        raise GraphFormatError("columns", rule, ", ".join(table.column_names) or "none")
-    names = [name.strip().casefold() for name in table.column_names]
-    sources = [i for i, name in enumerate(names) if name in _SOURCE_NAMES]
-    targets = [i for i, name in enumerate(names) if name in _TARGET_NAMES]
-    ends = (sources[0], targets[0]) if sources and targets else (0, 1)
-    if not table.num_rows:  # a CSV of no rows has columns of no type
-        return _no_ids(), _no_ids(), None
-    for field, end in zip(("source", "target"), ends, strict=True):
-        column = table.column(end)
-        if column.null_count or not (is_text(column.type) or _is_integer(column.type)):
-            found = f"{column.type}, {column.null_count} empty"
-            raise GraphFormatError(field, "ids are integers or strings, never empty", found)
-    others = [i for i in range(table.num_columns) if i not in ends]
-    numeric = [i for i in others if is_number(table.column(i).type)]
-    ignored = [names[i] for i in others if not is_number(table.column(i).type)]
-    if ignored:
-        _log.info("%s: ignored columns that are not numbers: %s", path.name, ignored[:9])
-    edge_x_ef = None
-    if numeric:
-        limits.check_bytes("columns", 4 * table.num_rows * len(numeric))
-        with parsing("columns", "columns of numbers"):
-            edge_x_ef = np.stack([to_float32(table.column(i)) for i in numeric], axis=1)
-    return table.column(ends[0]), table.column(ends[1]), edge_x_ef
+def graph_of(edges: EdgeTable, nodes: NodeTable, options: ReadOptions, name: str) -> Graph:
+    """The graph of a table of edges and one of nodes; draws a split if none is given."""
+    return Graph(
+        senders_e=nodes.numbers_of(edges.source, "source"),
+        receivers_e=nodes.numbers_of(edges.target, "target"),
+        x_nf=nodes.x_nf,
+        labels_n=nodes.labels_n,
+        split_n=_split(nodes, options),
+        edge_x_ef=edges.edge_x_ef,
+        name=name,
+        names=nodes.names,
+    )
 
 
 def _split(nodes: NodeTable, options: ReadOptions) -> dict[str, np.ndarray]:
     if nodes.split_n is not None:
         return nodes.split_n
-    if (nodes.labels_n < 0).all():
+    if not is_known(nodes.labels_n).any():
         return {}
     return stratified_split(nodes.labels_n, options.seed, options.split)
 
@@ -120,15 +89,3 @@ def _split(nodes: NodeTable, options: ReadOptions) -> dict[str, np.ndarray]:
 def _find_table(folder: Path, stem: str) -> Path | None:
     found = [folder / f"{stem}{suffix}" for suffix in TABLE_SUFFIXES]
     return next((file for file in found if file.is_file()), None)
-
-
-def _is_integer(arrow_type: pa.DataType) -> bool:
-    from pyarrow import types
-
-    return types.is_integer(arrow_type)
-
-
-def _no_ids() -> pa.ChunkedArray:
-    import pyarrow as pa
-
-    return pa.chunked_array([], pa.int64())

@@ -10,7 +10,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gtjax.graph import Graph, UserError
+from gtjax.core.errors import UserError
+from gtjax.graph import Graph
 
 
 def generators() -> dict[str, Callable[..., Graph]]:

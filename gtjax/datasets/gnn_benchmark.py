@@ -15,12 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from gtjax.core.errors import GraphFormatError
 from gtjax.datasets.compressed_rows import has_compressed_rows, read_compressed_rows
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.npz_archive import NpzArchive, member_names
 from gtjax.datasets.reader import ReadOptions
 from gtjax.datasets.splits import stratified_split
-from gtjax.graph import Graph, GraphFormatError
+from gtjax.graph import Graph
 
 
 def recognises(path: Path) -> bool:

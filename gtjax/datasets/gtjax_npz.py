@@ -6,10 +6,16 @@ Keys, of which the first three are required and unknown ones are ignored:
     num_nodes     int, N
     is_directed   bool; if false each edge is stored once, and reading adds its reverse
     features      real [N, F], or sparse rows feat_indptr, feat_indices, feat_data, feat_shape
-    labels        int [N], -1 where unlabelled; or [N, tasks] of 0, 1, -1
+    labels        int [N], -1 where unlabelled; or [N, tasks] of 0, 1, -1; or real, NaN: unknown
     train_mask, val_mask, test_mask    bool [N], or [N, splits]
     edge_type     int [E], becomes one-hot edge features
     edge_features real [E, K]
+    names         bytes: names of nodes, classes and features (`gtjax.graph.Names`)
+    graph_ids     int [N], where these are many graphs side by side; then also
+    graph_labels  as labels, of the graphs
+    graph_folds   int [G], -1: always trained on; or graph_train_mask, graph_val_mask, ... [G]
+    link_train, link_val, link_test, link_val_negative, link_test_negative
+                  int [pairs, 2], to tell apart (`gtjax.graph.Links`); and link_directed, bool
 
 Without features a graph has a table of width 0; without labels every label is -1. `node_year` and
 `pos`, which some files carry, are deliberately not read: they give labels away.
@@ -24,11 +30,12 @@ from typing import Any
 
 import numpy as np
 
+from gtjax.core.errors import GraphFormatError, UserError
 from gtjax.datasets.compressed_rows import has_compressed_rows, read_compressed_rows
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.npz_archive import NpzArchive
 from gtjax.datasets.reader import ReadOptions
-from gtjax.graph import SPLITS, Graph, GraphFormatError, UserError
+from gtjax.graph import SPLITS, Graph, Links, ManyGraphs, Names, required_graph
 
 
 def recognises(path: Path) -> bool:
@@ -52,9 +59,12 @@ def read(path: Path, options: ReadOptions) -> Graph:
             receivers_e=edge_index[1],
             x_nf=_features(archive, num_nodes, options.limits),
             labels_n=_labels(archive, num_nodes, options.limits),
-            split_n=_masks(archive, options.split),
+            split_n=_masks(archive, 0 if "graph_ids" in archive else options.split),
             edge_x_ef=_edge_features(archive, options.limits),
             name=path.stem,
+            names=_names(archive),
+            graphs=_graphs(archive, options),
+            links=_links(archive),
         )
     return graph if is_directed else graph.symmetrised()
 
@@ -64,6 +74,9 @@ def save_npz(graph: Graph, path: str | Path, *, compress: bool = False) -> None:
 
     Every directed edge is stored. The file appears under its name only once it is complete.
     """
+    graph = required_graph(graph, "save_npz")
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(f"save_npz takes the path of a file; found {type(path).__name__}.")
     path = Path(path)
     arrays: dict[str, Any] = {
         "edge_index": np.stack([graph.senders_e, graph.receivers_e]),
@@ -75,8 +88,19 @@ def save_npz(graph: Graph, path: str | Path, *, compress: bool = False) -> None:
     }
     if graph.edge_x_ef is not None:
         arrays["edge_features"] = graph.edge_x_ef
+    names = graph.names
+    if names.nodes is not None or names.classes or names.features:
+        arrays["names"] = names.to_bytes()
+    if graph.links is not None:
+        arrays |= {f"link_{name}": pairs for name, pairs in graph.links.arrays().items()}
+        arrays["link_directed"] = np.asarray(graph.links.directed)
+    if graph.graphs is not None:
+        masks = {f"graph_{name}_mask": mask for name, mask in graph.graphs.split_g.items()}
+        arrays |= {"graph_ids": graph.graphs.ids_n, "graph_labels": graph.graphs.labels_g, **masks}
     if not path.parent.is_dir():
         raise UserError(f"the folder {path.parent} does not exist; create it before saving there.")
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(f"{path} cannot be written: give the name of a file in a folder of yours.")
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -107,15 +131,55 @@ def _features(archive: NpzArchive, num_nodes: int, limits: Limits) -> np.ndarray
 
 def _labels(archive: NpzArchive, num_nodes: int, limits: Limits) -> np.ndarray:
     if "labels" in archive:
-        return archive.array("labels", ndim=(1, 2), kinds="iub")
+        return archive.array("labels", ndim=(1, 2), kinds="iubf")
     limits.check_bytes("num_nodes", 4 * num_nodes)
     return np.full(num_nodes, -1, np.int32)
 
 
-def _masks(archive: NpzArchive, split: int) -> dict[str, np.ndarray]:
+def _names(archive: NpzArchive) -> Names:
+    if "names" not in archive:
+        return Names()
+    return Names.from_bytes(archive.array("names", ndim=(1,), kinds="u"))
+
+
+def _links(archive: NpzArchive) -> Links | None:
+    if "link_train" not in archive:
+        return None
+    names = ("train", "val", "test", "val_negative", "test_negative")
+    pairs = {name: archive.array(f"link_{name}", ndim=(2,), kinds="iu") for name in names}
+    return Links(**pairs, directed=bool(archive.scalar("link_directed", kinds="b")))
+
+
+def _graphs(archive: NpzArchive, options: ReadOptions) -> ManyGraphs | None:
+    if "graph_ids" not in archive:
+        return None
+    labels_g = archive.array("graph_labels", ndim=(1, 2), kinds="iubf")
+    if "graph_folds" in archive:
+        folds_g = archive.array("graph_folds", ndim=(1,), kinds="i")
+        if len(folds_g) != len(labels_g):
+            rule = f"one fold for each of {len(labels_g)} graphs"
+            raise GraphFormatError("graph_folds", rule, len(folds_g))
+        split_g = _fold(folds_g, options.split)
+    else:
+        split_g = _masks(archive, options.split, "graph_")
+    return ManyGraphs(archive.array("graph_ids", ndim=(1,), kinds="iu"), labels_g, split_g)
+
+
+def _fold(folds_g: np.ndarray, split: int) -> dict[str, np.ndarray]:
+    """Fold number `split` is for test and the next for validation; -1 is always trained on."""
+    count = int(folds_g.max(initial=0)) + 1
+    if count < 3:
+        raise GraphFormatError("graph_folds", "at least 3 folds: train, val and test", count)
+    if split >= count:
+        raise UserError(f"graph_folds holds folds 0 to {count - 1}: there is no split {split}.")
+    test_g, val_g = folds_g == split, folds_g == (split + 1) % count
+    return {"train": ~test_g & ~val_g, "val": val_g, "test": test_g}
+
+
+def _masks(archive: NpzArchive, split: int, of: str = "") -> dict[str, np.ndarray]:
     masks: dict[str, np.ndarray] = {}
     for name in SPLITS:
-        key = f"{name}_mask"
+        key = f"{of}{name}_mask"
         if key not in archive:
             continue
         mask = archive.array(key, ndim=(1, 2), kinds="b")

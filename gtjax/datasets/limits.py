@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gtjax.graph import GraphFormatError
+from gtjax.core.errors import GraphFormatError
 
 GIB = 1 << 30
 

@@ -5,7 +5,8 @@
 
 Give the folder or the `.content` file. Edges run from the citing to the cited paper and are then
 symmetrised; self-citations and repeats go. Citations of papers without content are dropped, as is
-customary, and their number is logged. Classes are numbered in the order of their sorted names.
+customary, and their number is logged. Classes are numbered in the order of their sorted names,
+and `graph.names` keeps these and the ids.
 
 The files hold no official split: `splits.few_per_class_split` draws one like Planetoid's, by seed
 and split number. Results on it compare with Planetoid's official split only roughly.
@@ -20,13 +21,13 @@ from pathlib import Path
 
 import numpy as np
 
+from gtjax.core.errors import GraphFormatError, in_file
 from gtjax.datasets.class_names import number_classes
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.reader import ReadOptions
 from gtjax.datasets.splits import few_per_class_split
 from gtjax.datasets.tables import checked_width, first_line, read_csv, to_float32
-from gtjax.graph import Graph, GraphFormatError
-from gtjax.graph.errors import in_file
+from gtjax.graph import Graph, Names
 
 _log = logging.getLogger("gtjax")
 
@@ -45,10 +46,10 @@ def read(path: Path, options: ReadOptions) -> Graph:
     if not cites.is_file():
         raise GraphFormatError("cites", f"{cites.name} stands beside {content.name}", "no file")
     with in_file(content):
-        ids, x_nf, labels_n = _read_content(content, options.limits)
+        ids, x_nf, labels_n, names = _read_content(content, options.limits)
     with in_file(cites):
         senders_e, receivers_e = _read_cites(cites, ids, options.limits)
-        graph = Graph(senders_e, receivers_e, x_nf, labels_n, name=content.stem)
+        graph = Graph(senders_e, receivers_e, x_nf, labels_n, name=content.stem, names=names)
     graph = graph.without_self_loops().without_duplicate_edges().symmetrised()
     return graph.with_splits(**few_per_class_split(labels_n, options.seed, options.split))
 
@@ -63,8 +64,10 @@ def _content_file(path: Path) -> Path:
     return found[0]
 
 
-def _read_content(path: Path, limits: Limits) -> tuple[dict[str, int], np.ndarray, np.ndarray]:
-    """Number of every id, features and labels."""
+def _read_content(
+    path: Path, limits: Limits
+) -> tuple[dict[str, int], np.ndarray, np.ndarray, Names]:
+    """Number of every id, features and labels, and names of nodes and classes."""
     import pyarrow as pa
 
     width = checked_width(first_line(path, limits)[1].count("\t") + 1)
@@ -82,11 +85,12 @@ def _read_content(path: Path, limits: Limits) -> tuple[dict[str, int], np.ndarra
     x_nf = np.empty((len(ids), width - 2), np.float32)
     for column in range(width - 2):
         x_nf[:, column] = to_float32(table.column(column + 1))
-    labels_n = number_classes(table.column(width - 1))
+    labels_n, classes = number_classes(table.column(width - 1))
     if (labels_n < 0).any():
         row = int(np.flatnonzero(labels_n < 0)[0])
         raise GraphFormatError("label", "every paper has a label", f"none in row {row}")
-    return ids, x_nf, labels_n
+    limits.check_bytes("id", 4 * len(ids) * max(map(len, ids), default=0))
+    return ids, x_nf, labels_n, Names(np.array(list(ids), str), classes)
 
 
 def _read_cites(path: Path, ids: dict[str, int], limits: Limits) -> tuple[np.ndarray, np.ndarray]:

@@ -10,35 +10,46 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from gtjax.core.errors import GraphFormatError, UserError, in_file
 from gtjax.datasets.catalogue import CATALOGUE, fetch
 from gtjax.datasets.generated import generate, generators, suggestion
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.reader import ReadOptions
 from gtjax.datasets.readers import READERS
-from gtjax.graph import Graph, GraphFormatError, UserError
-from gtjax.graph.errors import in_file
+from gtjax.graph import Graph
+from gtjax.graph.splits import RandomSplit
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_SHOWN_CHARACTERS = 200
 
 
 def load(
     name_or_path: str | Path,
     *,
-    split: int = 0,
+    split: int | str = 0,
     seed: int = 0,
     limits: Limits | None = None,
     cache_dir: str | Path | None = None,
 ) -> Graph:
     """Load a graph by the name of a generator or data set, or by path.
 
-    split:     which of several stored splits, or which draw where none is stored.
+    split:     which of several stored splits, or which draw where none is stored; or
+               "random:60/20/20", which draws among all that has a label, whatever is stored,
+               by `seed` or as in "random:60/20/20:3" by its own; "stratified:..." takes these
+               shares of each class.
     seed:      of generators and of drawn splits.
     limits:    caps on what untrusted files may use.
     cache_dir: where downloads are kept; else `GTJAX_CACHE_DIR`, else the user's cache folder.
     """
-    if split < 0 or seed < 0:
-        raise UserError(f"split and seed are 0 or more: split={split}, seed={seed}.")
+    _check(name_or_path, split, seed)
+    if isinstance(split, str):
+        drawn = RandomSplit.parse(split)
+        graph = load(name_or_path, seed=seed, limits=limits, cache_dir=cache_dir)
+        return drawn.of(graph, seed) if graph.labelled.any() else graph
     options = ReadOptions(split, seed, limits or Limits())
     name = _name_in(name_or_path)
     if name in CATALOGUE:
@@ -48,6 +59,18 @@ def load(
     if name is not None and name in generators():
         return generate(str(name_or_path), seed)
     return _read(_existing(name_or_path), options)
+
+
+def _check(name_or_path: Any, split: Any, seed: Any) -> None:
+    if not isinstance(name_or_path, str | os.PathLike):
+        found = type(name_or_path).__name__
+        raise UserError(f"load takes the name of a data set or a path; found {found}.")
+    numbers = (seed,) if isinstance(split, str) else (split, seed)
+    whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in numbers)
+    if not whole or min(numbers) < 0:
+        raise UserError(
+            f"split and seed are whole numbers, 0 or more: split={split!r}, seed={seed!r}."
+        )
 
 
 def _name_in(name_or_path: str | Path) -> str | None:
@@ -74,8 +97,9 @@ def _existing(name_or_path: str | Path) -> Path:
     try:
         path = path.expanduser()
         exists = path.exists()
-    except (OSError, RuntimeError) as error:  # too long a name, an unknown home folder
-        raise UserError(f"{str(path)!r} is not a usable path: {error}.") from error
+    except (OSError, RuntimeError, ValueError) as error:  # too long, NUL, an unknown home folder
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"{_shown(path)} is not a usable path: {why}.") from error
     if exists:
         if not (path.is_file() or path.is_dir()):  # reading a pipe or a device may never end
             raise UserError(f"{path} is neither a file nor a folder.")
@@ -88,4 +112,9 @@ def _existing(name_or_path: str | Path) -> Path:
     hint = suggestion(path.name.partition(":")[0], known) or (
         " Run `gtjax datasets` to see the names, or give the path of a file or folder."
     )
-    raise UserError(f"{str(path)!r} is neither a file nor the name of a data set.{hint}")
+    raise UserError(f"{_shown(path)} is neither a file nor the name of a data set.{hint}")
+
+
+def _shown(path: Path) -> str:
+    text = repr(str(path))
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...'"

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gtjax.core.errors import GraphFormatError
+from gtjax.core.progress import say
 from gtjax.datasets.class_names import number_classes
-from gtjax.datasets.limits import Limits
+from gtjax.datasets.limits import GIB, Limits
 from gtjax.datasets.parsing import parsing
-from gtjax.datasets.tables import is_number, is_text, text_codes, to_float32
-from gtjax.datasets.text_tables import read_table
-from gtjax.graph import SPLITS, Graph, GraphFormatError
+from gtjax.datasets.table_columns import Columns, TableColumns
+from gtjax.datasets.tables import is_integer, is_number, is_text, text_codes, to_float32
+from gtjax.graph import SPLITS, Graph, Names
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from gtjax.datasets.edge_table import EdgeTable
 
 _LABEL_NAMES = ("label", "y")
 _SPLIT_WORDS = {
@@ -28,7 +30,8 @@ _SPLIT_WORDS = {
     "validation": "val",
     "test": "test",
 }
-_log = logging.getLogger("gtjax")
+_MAX_LABEL = 2**24
+_MAX_NAMES_BYTES = 4 * GIB  # of a table as wide as the longest id
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class NodeTable:
     x_nf: np.ndarray
     labels_n: np.ndarray
     split_n: dict[str, np.ndarray] | None
+    names: Names = field(default_factory=Names)
 
     def numbers_of(self, ends: pa.ChunkedArray, field: str) -> np.ndarray:
         """The node numbers of the ids at one end of the edges."""
@@ -56,15 +60,17 @@ class NodeTable:
         found = pc.call_function("index_in", [distinct], pc.SetLookupOptions(ids))
         if found.null_count:
             unknown = distinct[int(np.flatnonzero(found.is_null().to_numpy(False))[0])]
-            raise GraphFormatError(field, "every edge ends at a node of the table", unknown)
+            rule = "every edge ends at a node of the table"
+            raise GraphFormatError(field, rule, str(unknown))
         numbers = found.to_numpy(zero_copy_only=False)
         return numbers if codes_e is None else numbers[codes_e]
 
 
-def without_nodes_table(source: pa.ChunkedArray, target: pa.ChunkedArray) -> NodeTable:
+def without_nodes_table(edges: EdgeTable, limits: Limits) -> NodeTable:
     """The nodes that occur in edges, without features or labels."""
     import pyarrow as pa
 
+    source, target = edges.source, edges.target
     if is_text(source.type) or is_text(target.type):
         with parsing("source", "ids that can be compared", pa.ArrowException):
             ends = [_distinct_text(column) for column in (source, target)]
@@ -75,46 +81,61 @@ def without_nodes_table(source: pa.ChunkedArray, target: pa.ChunkedArray) -> Nod
     if not len(ids):
         raise GraphFormatError("rows", "an edge list without a table of nodes has edges", 0)
     x_nf = np.zeros((len(ids), 0), np.float32)
-    return NodeTable(ids, x_nf, np.full(len(ids), -1, np.int32), None)
+    names = Names(nodes=_node_names(ids, limits))
+    return NodeTable(ids, x_nf, np.full(len(ids), -1, np.int32), None, names)
 
 
-def read_node_table(path: Path, limits: Limits) -> NodeTable:
-    """Read ids, features, labels and split."""
+def nodes_of(table: pa.Table, where: str, limits: Limits, wanted: Columns) -> NodeTable:
+    """Ids, features, labels and split of the nodes in a table; `where` is what it is called."""
     import pyarrow as pa
 
-    table = read_table(path, limits)
-    names = [name.strip().casefold() for name in table.column_names]
-    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    columns = TableColumns(table, where)
+    name, times = Counter(columns.folded).most_common(1)[0] if columns.folded else ("", 0)
     if times > 1:
         raise GraphFormatError("columns", "column names are distinct", name)
-    columns = dict(zip(names, table.columns, strict=True))
+    taken: set[int] = set()
     ids = pa.array(np.arange(table.num_rows), pa.int64())
-    if "id" in columns:
-        ids = _checked_ids(columns.pop("id"))
-    labels_n = np.full(table.num_rows, -1, np.int32)
-    for name in _LABEL_NAMES:
-        if name in columns:
-            labels_n = _labels(name, columns.pop(name))
-            break
-    split_n = _split(columns, table.num_rows)
-    numeric = [column for column in columns.values() if is_number(column.type)]
-    ignored = [name for name, column in columns.items() if not is_number(column.type)]
-    if ignored:
-        _log.info("%s: ignored columns that are not numbers: %s", path.name, ignored[:9])
+    if (at := columns.named(wanted.id, ("id",))) is not None:
+        taken.add(at)
+        ids = _checked_ids(table.column(at))
+    labels_n, classes = np.full(table.num_rows, -1, np.int32), ()
+    if (at := columns.named(wanted.label, _LABEL_NAMES)) is not None:
+        taken.add(at)
+        labels_n, classes = _labels(columns.folded[at], table.column(at))
+    split_n = _split(columns, table, wanted.split, taken)
+    numeric = columns.features(wanted.features, taken)
     limits.check_bytes("columns", 4 * table.num_rows * len(numeric))
     x_nf = np.zeros((table.num_rows, len(numeric)), np.float32)
     for i, column in enumerate(numeric):
-        x_nf[:, i] = to_float32(column)
+        x_nf[:, i] = to_float32(table.column(column))
     # A graph without edges checks all that belongs to nodes, so that an error names this file.
     none = np.zeros(0, np.int32)
-    Graph(none, none, x_nf, labels_n, split_n or {})
-    return NodeTable(ids, x_nf, labels_n, split_n)
+    names = Names(_node_names(ids, limits), classes, columns.names(numeric))
+    Graph(none, none, x_nf, labels_n, split_n or {}, names=names)
+    return NodeTable(ids, x_nf, labels_n, split_n, names)
+
+
+def _node_names(ids: pa.Array, limits: Limits) -> np.ndarray | None:
+    """The ids as text [N], but where they are the numbers of the nodes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers = not is_text(ids.type)
+    if numbers and np.array_equal(ids.to_numpy(zero_copy_only=False), np.arange(len(ids))):
+        return None
+    texts = ids.cast(pa.string())
+    longest = pc.call_function("max", [pc.call_function("utf8_length", [texts])]).as_py() or 0
+    size = 4 * longest * len(texts)
+    if size > min(limits.max_bytes, _MAX_NAMES_BYTES):
+        say(f"ids are not kept as names: with the longest, of {longest}, they take {size} bytes")
+        return None
+    return np.array(texts.to_pylist(), str)
 
 
 def _checked_ids(column: pa.ChunkedArray) -> pa.Array:
     import pyarrow as pa
 
-    if column.null_count or not (is_text(column.type) or pa.types.is_integer(column.type)):
+    if column.null_count or not (is_text(column.type) or is_integer(column.type)):
         found = f"{column.type}, {column.null_count} empty"
         raise GraphFormatError("id", "ids are integers or strings, never empty", found)
     if is_text(column.type):
@@ -128,40 +149,37 @@ def _checked_ids(column: pa.ChunkedArray) -> pa.Array:
     return ids
 
 
-def _labels(field: str, column: pa.ChunkedArray) -> np.ndarray:
+def _labels(field: str, column: pa.ChunkedArray) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Classes and their names, or real numbers, NaN where empty."""
     if is_text(column.type):
         return number_classes(column)
     if column.null_count == len(column):
-        return np.full(len(column), -1, np.int32)
+        return np.full(len(column), -1, np.int32), ()
     if not is_number(column.type):
-        raise GraphFormatError(field, "labels are integers or names", column.type)
+        raise GraphFormatError(field, "labels are numbers or names", column.type)
     labels = to_float32(column)
-    labels = np.where(np.isnan(labels), -1, labels)
-    if (labels != np.floor(labels)).any() or np.abs(labels).max(initial=0) > 2**24:
-        raise GraphFormatError(field, "labels are integers of at most 2^24", "another number")
-    return labels.astype(np.int32)
+    known = labels[~np.isnan(labels)]
+    whole = (known == np.floor(known)).all() and np.abs(known).max(initial=0) <= _MAX_LABEL
+    if whole:
+        return np.where(np.isnan(labels), -1, labels).astype(np.int32), ()
+    if is_integer(column.type):
+        raise GraphFormatError(field, "labels are integers of at most 2^24", "a larger one")
+    return labels, ()
 
 
-def _split(columns: dict[str, pa.ChunkedArray], num_nodes: int) -> dict[str, np.ndarray] | None:
-    """Masks, whose columns are taken out of `columns`; None if the table says nothing on it."""
+def _split(
+    columns: TableColumns, table: pa.Table, wanted: str | None, taken: set[int]
+) -> dict[str, np.ndarray] | None:
+    """Masks, whose columns are added to those `taken`; None if the table says nothing on it."""
     masks: dict[str, np.ndarray] = {}
-    if "split" in columns:
-        column = columns.pop("split")
-        if column.null_count == len(column):
-            return None
-        if not is_text(column.type):
-            raise GraphFormatError("split", "train, val, test or empty", column.type)
-        codes_n, words = text_codes(column)
-        masks = {name: np.zeros(num_nodes, bool) for name in SPLITS}
-        for code, word in enumerate(words.to_pylist()):
-            name = word.strip().casefold()
-            if name and name not in _SPLIT_WORDS:
-                raise GraphFormatError("split", "train, val, test or empty", word)
-            if name:
-                masks[_SPLIT_WORDS[name]] |= codes_n == code
-        return masks
-    for name in [name for name in columns if name in _SPLIT_WORDS]:
-        column = columns.pop(name)
+    if (at := columns.named(wanted, ("split",))) is not None:
+        taken.add(at)
+        return _masks_by_word(columns.folded[at], table.column(at))
+    for at, name in enumerate(columns.folded):
+        if name not in _SPLIT_WORDS or at in taken:
+            continue
+        taken.add(at)
+        column = table.column(at)
         values = to_float32(column) if is_number(column.type) else np.array([np.nan])
         if not np.isin(values, (0, 1)).all():
             raise GraphFormatError(name, "a mask column is true/false or 0/1", column.type)
@@ -169,6 +187,22 @@ def _split(columns: dict[str, pa.ChunkedArray], num_nodes: int) -> dict[str, np.
             raise GraphFormatError(name, "one column a mask", f"two for {_SPLIT_WORDS[name]}")
         masks[_SPLIT_WORDS[name]] = values == 1
     return masks or None
+
+
+def _masks_by_word(field: str, column: pa.ChunkedArray) -> dict[str, np.ndarray] | None:
+    if column.null_count == len(column):
+        return None
+    if not is_text(column.type):
+        raise GraphFormatError(field, "train, val, test or empty", column.type)
+    codes_n, words = text_codes(column)
+    masks = {name: np.zeros(len(column), bool) for name in SPLITS}
+    for code, word in enumerate(words.to_pylist()):
+        name = word.strip().casefold()
+        if name and name not in _SPLIT_WORDS:
+            raise GraphFormatError(field, "train, val, test or empty", word)
+        if name:
+            masks[_SPLIT_WORDS[name]] |= codes_n == code
+    return masks
 
 
 def _combined(column: pa.ChunkedArray) -> pa.Array:

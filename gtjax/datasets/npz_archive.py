@@ -17,9 +17,9 @@ from typing import IO
 
 import numpy as np
 
+from gtjax.core.errors import GraphFormatError
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.parsing import parsing
-from gtjax.graph import GraphFormatError
 
 _ARCHIVE_RULE = "a readable zip archive of .npy arrays"
 _HEADER = re.compile(

@@ -4,12 +4,14 @@
     raw/node-feat.csv.gz, edge-feat.csv.gz, node-label.csv.gz         optional
     raw/data.npz, node-label.npz                                      the binary layout instead
     split/<scheme>/{train,valid,test}.csv.gz                          node numbers, one a line
+    mapping/nodeidx2*.csv.gz, labelidx2*.csv.gz                       names of nodes and classes
 
 One label column is a class, several are yes/no tasks; nan is unlabelled. With several schemes the
 split number counts them in alphabetical order. Edges are directed as stored, except in
 ogbn-products and ogbn-proteins, known by their folder's name, which OGB itself reads with every
 edge reversed as well. Node features that OGB does not ship (ogbn-proteins) are a table of width 0.
-Graphs of several node types (ogbn-mag) are not one `Graph` and are refused.
+Graphs of several node types (ogbn-mag) are not one `Graph` and are refused. Names are used where
+each number has one, and those of classes differ.
 
 Hu et al.: Open Graph Benchmark: Datasets for Machine Learning on Graphs, 2020.
 """
@@ -22,12 +24,12 @@ from typing import Literal
 
 import numpy as np
 
+from gtjax.core.errors import GraphFormatError, UserError, in_file
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.npz_archive import NpzArchive
 from gtjax.datasets.reader import ReadOptions
-from gtjax.datasets.tables import read_numbers
-from gtjax.graph import Graph, GraphFormatError, UserError
-from gtjax.graph.errors import in_file
+from gtjax.datasets.tables import read_csv, read_numbers
+from gtjax.graph import Graph, Names
 
 _STORED_ONCE = ("products", "proteins")
 _MASK_FILES = {"train": "train", "val": "valid", "test": "test"}
@@ -68,16 +70,46 @@ def read(path: Path, options: ReadOptions) -> Graph:
         rule = f"one row for each of {raw.num_nodes} nodes"
         raise GraphFormatError("node-feat", rule, len(x_nf))
     name = path.resolve().name
+    labels_n = _labels(raw, limits)
     graph = Graph(
         senders_e=raw.edge_index[0],
         receivers_e=raw.edge_index[1],
         x_nf=x_nf,
-        labels_n=_labels(raw, limits),
+        labels_n=labels_n,
         split_n=_read_split(path / "split", raw.num_nodes, options),
         edge_x_ef=raw.edge_x_ef,
         name=name,
+        names=_names(path / "mapping", labels_n, limits),
     )
     return graph.symmetrised() if name.lower().endswith(_STORED_ONCE) else graph
+
+
+def _names(folder: Path, labels_n: np.ndarray, limits: Limits) -> Names:
+    classes: list[str] = []
+    if labels_n.ndim == 1:
+        count = int(labels_n.max(initial=-1)) + 1
+        classes = _numbered_names(folder, "labelidx2*.csv.gz", count, limits) or []
+    nodes = _numbered_names(folder, "nodeidx2*.csv.gz", len(labels_n), limits)
+    return Names(
+        None if nodes is None else np.array(nodes, str),
+        tuple(classes) if len(set(classes)) == len(classes) else (),
+    )
+
+
+def _numbered_names(folder: Path, pattern: str, count: int, limits: Limits) -> list[str] | None:
+    """The names of 0, 1 and so on in a table of numbers and names; None unless all have one."""
+    import pyarrow as pa
+
+    file = next(iter(sorted(folder.glob(pattern))), None)
+    if file is None:
+        return None
+    types = {"number": pa.int64(), "name": pa.string()}
+    with in_file(file):
+        table = read_csv(file, limits, delimiter=",", names=list(types), types=types, skip_lines=1)
+        names = dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        found = [names.get(number) or "" for number in range(count)]
+        limits.check_bytes("name", 4 * count * max(map(len, found), default=0))
+    return found if all(name.strip() for name in found) else None
 
 
 def _read_text(folder: Path, limits: Limits) -> _Raw:

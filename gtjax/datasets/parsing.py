@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gtjax.graph import GraphFormatError, UserError
+from gtjax.core.errors import GraphFormatError, UserError
 
 _PARSER_ERRORS = (
     zipfile.BadZipFile,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gtjax.core.errors import GraphFormatError
 from gtjax.datasets.reader import ReadOptions
-from gtjax.graph import Graph, GraphFormatError
+from gtjax.graph import Graph
 
 _SUFFIXES = {".p", ".pkl", ".pickle", ".pt", ".pth", ".joblib", ".npy"}
 
@@ -28,8 +29,15 @@ def recognises(path: Path) -> bool:
 def read(path: Path, options: ReadOptions) -> Graph:
     """Refuse, and say what to use instead."""
     del options
-    rule = (
-        "no pickles, which run code when loaded, nor single arrays: use the LINQS text form "
-        "(.content and .cites), or convert with a tool you trust and gtjax.datasets.save_npz"
-    )
+    if path.suffix.lower() in (".pt", ".pth"):
+        rule = (
+            "no pickles, which run code when loaded: load the data set where it was made, then "
+            'g = gtjax.from_pyg(dataset[0]); gtjax.save_npz(g, "file.npz")'
+        )
+    else:
+        rule = (
+            "no pickles, which run code when loaded, nor single arrays: use the LINQS text form "
+            "(.content and .cites), or convert what a tool you trust loads with gtjax.from_edges, "
+            "from_scipy or from_networkx, and gtjax.save_npz"
+        )
     raise GraphFormatError("format", rule, path.name)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from gtjax.core.errors import GraphFormatError
 from gtjax.datasets.limits import Limits
 from gtjax.datasets.parsing import parsing
-from gtjax.graph import GraphFormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,6 +149,13 @@ def is_number(arrow_type: Any) -> bool:
         or types.is_floating(arrow_type)
         or types.is_boolean(arrow_type)
     )
+
+
+def is_integer(arrow_type: Any) -> bool:
+    """Whether a column holds integers."""
+    from pyarrow import types
+
+    return types.is_integer(arrow_type)
 
 
 def is_text(arrow_type: Any) -> bool:

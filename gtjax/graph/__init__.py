@@ -1,7 +1,7 @@
 """The graph on the host: `Graph`, its rules, exchange with other libraries, generators, figures."""
 
 from gtjax.graph.csr import CSR
-from gtjax.graph.errors import GraphFormatError, UserError
+from gtjax.graph.dgl import from_dgl
 from gtjax.graph.exchange import (
     from_edges,
     from_jraph,
@@ -13,7 +13,13 @@ from gtjax.graph.exchange import (
 )
 from gtjax.graph.generators import GENERATORS
 from gtjax.graph.graph import SPLITS, Graph
+from gtjax.graph.links import Links, hold_out_links
 from gtjax.graph.locality import locality_order, log_gap
+from gtjax.graph.many import ManyGraphs, many_graphs
+from gtjax.graph.names import Names
+from gtjax.graph.pyg import from_pyg, to_pyg
+from gtjax.graph.required import required_graph
+from gtjax.graph.rows import Table
 from gtjax.graph.statistics import statistics
 
 __all__ = [
@@ -21,16 +27,24 @@ __all__ = [
     "GENERATORS",
     "SPLITS",
     "Graph",
-    "GraphFormatError",
-    "UserError",
+    "Links",
+    "ManyGraphs",
+    "Names",
+    "Table",
+    "from_dgl",
     "from_edges",
     "from_jraph",
     "from_networkx",
+    "from_pyg",
     "from_scipy",
+    "hold_out_links",
     "locality_order",
     "log_gap",
+    "many_graphs",
+    "required_graph",
     "statistics",
     "to_jraph",
     "to_networkx",
+    "to_pyg",
     "to_scipy",
 ]

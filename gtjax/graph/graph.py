@@ -11,11 +11,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from gtjax.core.errors import UserError
 from gtjax.graph.csr import CSR, build_csr, inverse_order, stable_pair_order
+from gtjax.graph.links import Links
+from gtjax.graph.many import ManyGraphs
+from gtjax.graph.names import Names
+from gtjax.graph.splits import Shares, is_known, random_masks
 from gtjax.graph.validation import validated_fields
 
 SPLITS = ("train", "val", "test")
@@ -28,8 +33,12 @@ class Graph:
     Validated on construction: a broken rule raises `GraphFormatError`, which names the field, the
     rule and the value. An undirected graph holds each edge in both directions (`symmetrised`).
 
-    labels_n: int [N], -1 where unlabelled; or int [N, tasks] of 0, 1 and -1 for multi-label.
+    labels_n: int [N], -1 where unlabelled; or int [N, tasks] of 0, 1 and -1 for multi-label; or
+              real numbers [N] or [N, targets], NaN where unknown.
     split_n:  boolean masks by the names "train", "val" and "test"; no node is in two of them.
+    names:    of nodes, classes and features, where they have any.
+    graphs:   where these are many graphs side by side: which is whose, and their labels.
+    links:    where edges are to be predicted: the pairs to tell apart; see `hold_out_links`.
     """
 
     senders_e: np.ndarray
@@ -39,22 +48,28 @@ class Graph:
     split_n: Mapping[str, np.ndarray] = field(default_factory=dict)
     edge_x_ef: np.ndarray | None = None
     name: str = "graph"
+    names: Names = field(default_factory=Names)
+    graphs: ManyGraphs | None = None
+    links: Links | None = None
 
     def __post_init__(self) -> None:
         for name, value in validated_fields(self).items():
-            value = MappingProxyType(value) if isinstance(value, dict) else value
             object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple:
         # A mapping proxy cannot be pickled, and what comes back has to be checked again anyway.
-        values = [getattr(self, each.name) for each in dataclasses.fields(self)]
-        return Graph, tuple(dict(v) if isinstance(v, Mapping) else v for v in values)
+        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        values["split_n"] = dict(self.split_n)
+        if self.graphs is not None:
+            values["graphs"] = dataclasses.replace(self.graphs, split_g=dict(self.graphs.split_g))
+        return Graph, tuple(values.values())
 
     def __repr__(self) -> str:
+        many = "" if self.graphs is None else f"{self.graphs.count:,} graphs, "
+        kind = "tasks" if self.is_multilabel else "targets" if self.is_real else "classes"
         return (
-            f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_edges:,} edges, "
-            f"{self.num_features} features, {self.num_classes} "
-            f"{'tasks' if self.is_multilabel else 'classes'})"
+            f"Graph({self.name!r}, {many}{self.num_nodes:,} nodes, {self.num_edges:,} edges, "
+            f"{self.num_features} features, {self.num_classes} {kind})"
         )
 
     @property
@@ -78,16 +93,38 @@ class Graph:
         return 0 if self.edge_x_ef is None else self.edge_x_ef.shape[1]
 
     @property
+    def labels(self) -> np.ndarray:
+        """What is known of each node, or of each graph where there are many."""
+        return self.labels_n if self.graphs is None else self.graphs.labels_g
+
+    @property
+    def splits(self) -> Mapping[str, np.ndarray]:
+        """Masks over what has `labels`."""
+        return self.split_n if self.graphs is None else self.graphs.split_g
+
+    @property
+    def is_real(self) -> bool:
+        """Whether labels are real numbers."""
+        return self.labels.dtype.kind == "f"
+
+    @property
     def is_multilabel(self) -> bool:
-        """Whether each node has several yes/no labels instead of one class."""
-        return self.labels_n.ndim == 2
+        """Whether there are several yes/no labels instead of one class."""
+        return self.labels.ndim == 2 and not self.is_real
+
+    @cached_property
+    def labelled(self) -> np.ndarray:
+        """Where there is a label, at least one of several."""
+        return is_known(self.labels)
 
     @cached_property
     def num_classes(self) -> int:
-        """Number of classes (largest label + 1), or of tasks if multi-label."""
-        if self.is_multilabel:
-            return self.labels_n.shape[1]
-        return int(self.labels_n.max()) + 1
+        """Number of classes (largest label + 1), of tasks if multi-label, or of real targets."""
+        if self.labels.ndim == 2:
+            return self.labels.shape[1]
+        if self.is_real:
+            return 1
+        return max(int(self.labels.max()) + 1, len(self.names.classes))
 
     @cached_property
     def by_receiver(self) -> CSR:
@@ -111,11 +148,16 @@ class Graph:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of everything the graph holds but its name."""
+        """Hash of everything the graph holds but names."""
         arrays = [self.x_nf, self.labels_n]
         arrays += [self.split_n[key] for key in sorted(self.split_n)]
         if self.edge_x_ef is not None:
             arrays.append(self.edge_x_ef)
+        if self.graphs is not None:
+            masks = self.graphs.split_g
+            arrays += [self.graphs.ids_n, self.graphs.labels_g, *(masks[k] for k in sorted(masks))]
+        if self.links is not None:
+            arrays += [np.asarray(self.links.directed), *self.links.arrays().values()]
         return _fingerprint(
             arrays, start=self.topology_fingerprint + ",".join(sorted(self.split_n))
         )
@@ -143,6 +185,9 @@ class Graph:
             x_nf=self.x_nf[order_n],
             labels_n=self.labels_n[order_n],
             split_n={name: mask_n[order_n] for name, mask_n in self.split_n.items()},
+            names=self.names.reordered(order_n),
+            graphs=None if self.graphs is None else self.graphs.reordered(order_n),
+            links=None if self.links is None else self.links.changed(lambda _, p: position_n[p]),
         )
 
     def with_self_loops(self) -> Graph:
@@ -168,9 +213,38 @@ class Graph:
         first_e[order[_starts_of_runs(self.senders_e[order], self.receivers_e[order])]] = True
         return self._with_edges(np.flatnonzero(first_e))
 
-    def with_splits(self, **masks: np.ndarray) -> Graph:
-        """The same graph with other train, val and test masks."""
-        return dataclasses.replace(self, split_n=masks)
+    def with_splits(self, **masks: Any) -> Graph:
+        """The same graph with other train, val and test masks, or lists of numbers.
+
+        Of nodes, or of graphs where there are many.
+        """
+        if self.graphs is None:
+            return dataclasses.replace(self, split_n=masks)
+        return dataclasses.replace(self, graphs=dataclasses.replace(self.graphs, split_g=masks))
+
+    def with_random_splits(
+        self,
+        train: float = 0.6,
+        val: float = 0.2,
+        test: float = 0.2,
+        *,
+        seed: int = 0,
+        stratified: bool = False,
+    ) -> Graph:
+        """The same graph with these shares of what has a label, drawn at random by the seed.
+
+        Of nodes, or of graphs where there are many; `stratified` takes the shares of each class.
+        """
+        if not self.labelled.any():
+            raise UserError(
+                f"a split is drawn among what has a label; {self.name} has no labels. Give them as "
+                f"labels_n, or where there are many graphs as labels_g."
+            )
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise UserError(f"the seed of a split is an integer, 0 or more; found {seed!r}")
+        shares = Shares(train, val, test)
+        masks = random_masks(self.labels, shares, int(seed), stratified=stratified)
+        return self.with_splits(**masks)
 
     @cached_property
     def _lacks_reverse_e(self) -> np.ndarray:

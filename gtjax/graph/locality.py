@@ -14,10 +14,12 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from gtjax.graph.csr import inverse_order
 from gtjax.graph.graph import Graph
+from gtjax.graph.required import required_graph
 
 
 def locality_order(graph: Graph) -> np.ndarray:
     """Which node to put at each position."""
+    graph = required_graph(graph, "locality_order")
     entries = (np.ones(graph.num_edges, bool), (graph.receivers_e, graph.senders_e))
     matrix = sp.csr_array(entries, shape=(graph.num_nodes, graph.num_nodes))
     return reverse_cuthill_mckee(sp.csr_matrix(matrix + matrix.T), symmetric_mode=True)

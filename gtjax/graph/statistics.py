@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from gtjax.graph.csr import stable_pair_order
 from gtjax.graph.graph import Graph
+from gtjax.graph.required import required_graph
 
 
 def statistics(graph: Graph) -> dict[str, Any]:
@@ -20,12 +21,13 @@ def statistics(graph: Graph) -> dict[str, Any]:
     Degrees are in-degrees. `degree_histogram` is a list of (lower bound, nodes): degree 0, 1, 2-3,
     4-7, and so on up to the largest. `edge_homophily` is the share of edges, among those with two
     labelled ends, whose ends share their label; None where there are no such edges or the graph is
-    multi-label. `class_counts` counts the nodes by class, or by task those that answer yes.
+    multi-label, and of many graphs or real targets. `class_counts` counts the nodes (or graphs) by
+    class, or by task those that answer yes.
     """
+    graph = required_graph(graph, "statistics")
     degrees_n = np.bincount(graph.receivers_e, minlength=graph.num_nodes)
     touched_n = degrees_n + np.bincount(graph.senders_e, minlength=graph.num_nodes)
     components = _component_sizes(graph)
-    labelled = graph.labels_n >= 0
     return {
         "name": graph.name,
         "nodes": graph.num_nodes,
@@ -48,9 +50,10 @@ def statistics(graph: Graph) -> dict[str, Any]:
         "components": len(components),
         "largest_component": int(components.max()),
         "edge_homophily": _edge_homophily(graph),
-        "labelled_nodes": int(np.count_nonzero(labelled.reshape(graph.num_nodes, -1).any(axis=1))),
+        "labelled_nodes": 0 if graph.graphs else int(np.count_nonzero(graph.labelled)),
         "class_counts": _class_counts(graph),
-        "splits": {name: int(np.count_nonzero(mask)) for name, mask in graph.split_n.items()},
+        "splits": {name: int(np.count_nonzero(mask)) for name, mask in graph.splits.items()},
+        **({} if graph.graphs is None else {"graphs": graph.graphs.count}),
     }
 
 
@@ -71,7 +74,7 @@ def _repeated_edges(graph: Graph) -> int:
 
 
 def _edge_homophily(graph: Graph) -> float | None:
-    if graph.is_multilabel:
+    if graph.is_multilabel or graph.is_real or graph.graphs is not None:
         return None
     sender_label_e = graph.labels_n[graph.senders_e]
     receiver_label_e = graph.labels_n[graph.receivers_e]
@@ -83,9 +86,11 @@ def _edge_homophily(graph: Graph) -> float | None:
 
 
 def _class_counts(graph: Graph) -> list[int]:
+    if graph.is_real:
+        return []
     if graph.is_multilabel:
-        return np.count_nonzero(graph.labels_n == 1, axis=0).tolist()
-    labels = graph.labels_n[graph.labels_n >= 0]
+        return np.count_nonzero(graph.labels == 1, axis=0).tolist()
+    labels = graph.labels[graph.labels >= 0]
     return np.bincount(labels, minlength=graph.num_classes).tolist()
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gtjax.graph.errors import GraphFormatError
+from gtjax.core.errors import GraphFormatError
+from gtjax.graph.arrays import host_array
+from gtjax.graph.links import checked_links
+from gtjax.graph.many import ManyGraphs, checked_ids
+from gtjax.graph.names import checked_names
+from gtjax.graph.splits import is_known
 
 if TYPE_CHECKING:
     from gtjax.graph.graph import Graph
@@ -30,7 +36,7 @@ def validated_fields(graph: Graph) -> dict[str, Any]:
         raise GraphFormatError(
             "receivers_e", f"one receiver for each of {len(senders_e)} senders", len(receivers_e)
         )
-    labels_n = _labels(graph.labels_n, num_nodes)
+    labels_n = _labels("labels_n", graph.labels_n, num_nodes)
     edge_x_ef = graph.edge_x_ef
     if edge_x_ef is not None:
         edge_x_ef = _features("edge_x_ef", edge_x_ef)
@@ -43,9 +49,23 @@ def validated_fields(graph: Graph) -> dict[str, Any]:
         "senders_e": _read_only(senders_e),
         "receivers_e": _read_only(receivers_e),
         "labels_n": _read_only(labels_n),
-        "split_n": _splits(graph.split_n, labels_n),
+        "split_n": _splits("split_n", graph.split_n, labels_n, "node"),
         "edge_x_ef": None if edge_x_ef is None else _read_only(edge_x_ef),
+        "names": checked_names(graph.names, num_nodes, x_nf.shape[1]),
+        "links": checked_links(graph.links, num_nodes),
+        "graphs": _graphs(graph.graphs, num_nodes, (senders_e, receivers_e)),
     }
+
+
+def _graphs(graphs: Any, num_nodes: int, ends: tuple[np.ndarray, np.ndarray]) -> ManyGraphs | None:
+    if graphs is None:
+        return None
+    if not isinstance(graphs, ManyGraphs):
+        raise GraphFormatError("graphs", "gtjax.graph.ManyGraphs", type(graphs).__name__)
+    labels_g = _labels("graphs.labels_g", graphs.labels_g, None)
+    ids_n = checked_ids(graphs.ids_n, num_nodes, len(labels_g), ends)
+    split_g = _splits("graphs.split_g", graphs.split_g, labels_g, "graph")
+    return ManyGraphs(_read_only(ids_n), _read_only(labels_g), split_g)
 
 
 def _features(field: str, array: Any) -> np.ndarray:
@@ -80,53 +100,74 @@ def _node_numbers(field: str, array: Any, num_nodes: int) -> np.ndarray:
     return array.astype(np.int32 if num_nodes <= 2**31 else np.int64, copy=False)
 
 
-def _labels(array: Any, num_nodes: int) -> np.ndarray:
-    array = _array("labels_n", array)
-    if array.ndim not in (1, 2) or len(array) != num_nodes or 0 in array.shape:
-        rule = f"labels are [{num_nodes}] classes or [{num_nodes}, tasks]"
-        raise GraphFormatError("labels_n", rule, _shape(array))
+def _labels(field: str, array: Any, count: int | None) -> np.ndarray:
+    array = _array(field, array)
+    count = len(array) if count is None and array.ndim else count
+    if array.ndim not in (1, 2) or len(array) != count or 0 in array.shape:
+        rows = "rows" if count is None else count
+        raise GraphFormatError(field, f"labels are [{rows}] or [{rows}, tasks]", _shape(array))
+    if array.dtype.kind == "f":
+        if np.isinf(array).any():
+            raise GraphFormatError(field, "targets are finite, or NaN where unknown", "infinity")
+        return array.astype(np.float32, copy=False)
     if array.dtype.kind not in "iub":
-        raise GraphFormatError("labels_n", "labels are integers, -1 where unlabelled", array.dtype)
+        rule = "labels are integers, -1 where unlabelled, or real numbers"
+        raise GraphFormatError(field, rule, array.dtype)
     highest = 1 if array.ndim == 2 else 2**31 - 2
     for bad in (int(array.min()), int(array.max())):
         if not -1 <= bad <= highest:
-            raise GraphFormatError("labels_n", f"labels are in -1..{highest}", bad)
+            raise GraphFormatError(field, f"labels are in -1..{highest}", bad)
     return array.astype(np.int32, copy=False)
 
 
-def _splits(masks: Any, labels_n: np.ndarray) -> dict[str, np.ndarray]:
+def _splits(
+    name: str, masks: Any, labels: np.ndarray, what: str
+) -> MappingProxyType[str, np.ndarray]:
+    """Masks over what has these labels: nodes, or graphs."""
     if not isinstance(masks, Mapping):
         rule = "masks are a mapping from train, val, test"
-        raise GraphFormatError("split_n", rule, type(masks).__name__)
+        raise GraphFormatError(name, rule, type(masks).__name__)
     result: dict[str, np.ndarray] = {}
-    owner_n = np.zeros(len(labels_n), np.int8)
-    labelled_n: np.ndarray = labels_n.reshape(len(labels_n), -1).max(axis=1) >= 0
-    for number, (name, mask) in enumerate(masks.items(), start=1):
-        field = f"split_n[{name!r}]"
-        if name not in ("train", "val", "test"):
-            raise GraphFormatError("split_n", "masks are named train, val or test", name)
-        mask = _array(field, mask)
-        if mask.shape != (len(labels_n),) or mask.dtype != np.bool_:
-            rule = f"a mask is boolean [{len(labels_n)}]"
-            raise GraphFormatError(field, rule, f"{mask.dtype} {_shape(mask)}")
-        if owner_n[mask].any():
-            node = int(np.flatnonzero(mask & (owner_n > 0))[0])
-            other = list(masks)[owner_n[node] - 1]
-            rule = "no node is in two masks"
-            raise GraphFormatError(field, rule, f"node {node}, also in {other!r}")
-        if not labelled_n[mask].all():
-            node = int(np.flatnonzero(mask & ~labelled_n)[0])
-            raise GraphFormatError(field, "every node of a mask has a label", f"node {node}")
-        owner_n[mask] = number
-        result[name] = _read_only(mask)
-    return result
+    count = len(labels)
+    owner = np.zeros(count, np.int8)
+    known = is_known(labels)
+    for number, (split, mask) in enumerate(masks.items(), start=1):
+        field = f"{name}[{split!r}]"
+        if split not in ("train", "val", "test"):
+            raise GraphFormatError(name, "masks are named train, val or test", split)
+        mask = _mask(field, mask, count)
+        if owner[mask].any():
+            first = int(np.flatnonzero(mask & (owner > 0))[0])
+            other = list(masks)[owner[first] - 1]
+            rule = f"no {what} is in two masks"
+            raise GraphFormatError(field, rule, f"{what} {first}, also in {other!r}")
+        if not known[mask].all():
+            first = int(np.flatnonzero(mask & ~known)[0])
+            raise GraphFormatError(field, f"every {what} of a mask has a label", f"{what} {first}")
+        owner[mask] = number
+        result[split] = _read_only(mask)
+    return MappingProxyType(result)
+
+
+def _mask(field: str, mask: Any, count: int) -> np.ndarray:
+    """A mask, which may be given as the distinct numbers of those that it holds."""
+    mask = given = _array(field, mask)
+    if mask.dtype.kind in "iu" or mask.size == 0:
+        numbers, mask = mask.reshape(-1).astype(np.int64), np.zeros(count, bool)
+        outside = numbers[(numbers < 0) | (numbers >= count)]
+        if len(outside):
+            raise GraphFormatError(field, f"numbers are in 0..{count - 1}", int(outside[0]))
+        mask[numbers] = True
+    # Numbers that repeat are most likely a mask of 0 and 1.
+    repeats = given.dtype.kind in "iu" and np.count_nonzero(mask) != given.size
+    if mask.shape != (count,) or mask.dtype != np.bool_ or given.ndim != 1 or repeats:
+        rule = f"a mask is boolean [{count}], or a list of distinct numbers"
+        raise GraphFormatError(field, rule, f"{given.dtype} {_shape(given)}")
+    return mask
 
 
 def _array(field: str, value: Any) -> np.ndarray:
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise GraphFormatError(field, "a rectangular array", type(value).__name__) from error
+    array = host_array(field, value)
     if array.dtype.kind in "OSUV":
         raise GraphFormatError(field, "an array of numbers", array.dtype)
     return array

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gtjax.core.errors import GraphFormatError, UserError
 from gtjax.datasets import Limits, archives
 from gtjax.datasets.archives import extract
-from gtjax.graph import GraphFormatError, UserError
 
 LIMITS = Limits(max_download_bytes=1_000_000, max_members=10)
 OUTSIDE = ["../evil", "a/../../evil", "/tmp/evil", "..", "C:\\evil", "a\\..\\..\\evil", "c:evil"]

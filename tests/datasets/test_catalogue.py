@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from sample_files import NODES, gnn_benchmark_arrays, write_ogb
 
+from gtjax.core.errors import GraphFormatError, UserError
 from gtjax.datasets import cache_folder, listing, load
 from gtjax.datasets.catalogue import CATALOGUE, Entry
-from gtjax.graph import GraphFormatError, UserError
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -11,10 +11,10 @@ import urllib.request
 
 import pytest
 
+from gtjax.core.errors import UserError
 from gtjax.datasets import Limits, download_progress
 from gtjax.datasets import download as download_module
 from gtjax.datasets.download import download, verify
-from gtjax.graph import UserError
 
 CONTENT = bytes(range(256)) * 4000  # about 1 MB, more than one chunk
 LIMITS = Limits(max_download_bytes=2_000_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import logging
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +10,8 @@ import pytest
 from pyarrow import csv, parquet
 from sample_files import NODES, edges, features, write_edge_list
 
+from gtjax.core.errors import GraphFormatError
 from gtjax.datasets import Limits, load
-from gtjax.graph import GraphFormatError
 
 
 def pairs(graph):
@@ -46,10 +45,69 @@ def test_parquet_gives_the_same_graph_as_csv(tmp_path):
     assert load(binary).fingerprint == load(text).fingerprint
 
 
-def test_columns_of_text_that_nobody_asked_for_are_logged(tmp_path, caplog):
-    with caplog.at_level(logging.INFO, "gtjax"):
-        load(write_edge_list(tmp_path))
-    assert "ignored columns that are not numbers: ['comment']" in caplog.text
+def test_columns_of_text_that_nobody_asked_for_are_told(tmp_path, capsys):
+    write(tmp_path / "nodes.csv", "id,Title,age,when\na,x,1,y\nb,y,2,z\n")
+    write(tmp_path / "edges.csv", "src,dst,comment\na,b,hello\n")
+    graph = load(tmp_path)
+    assert graph.names.features == ("age",)
+    assert capsys.readouterr().err.splitlines() == [
+        "edges.csv: left out, since they hold no numbers: comment",
+        "nodes.csv: left out, since they hold no numbers: Title, when",
+    ]
+
+
+def test_many_columns_of_text_are_told_in_one_line(tmp_path, capsys):
+    names = [f"t{i}" for i in range(20)]
+    load(write(tmp_path / "e.csv", f"src,dst,{','.join(names)}\n1,2{',x' * 20}\n"))
+    assert capsys.readouterr().err == (
+        f"e.csv: left out, since they hold no numbers: {', '.join(names[:9])} and 11 more\n"
+    )
+
+
+def test_names_of_nodes_classes_and_features_are_kept(tmp_path):
+    names = load(write_edge_list(tmp_path / "toy")).names
+    assert names.nodes is not None
+    assert names.nodes.tolist() == [f"n{i}" for i in range(NODES)]
+    assert names.classes == ("blue", "red")
+    assert names.features == ("a", "b")
+
+
+def test_numbers_other_than_those_of_the_nodes_are_kept_as_names(tmp_path):
+    other = load(write(tmp_path / "i.csv", "src,dst\n900,5\n5,70\n")).names.nodes
+    assert other is not None
+    assert other.tolist() == ["5", "70", "900"]
+    assert load(write(tmp_path / "j.csv", "src,dst\n0,1\n2,1\n")).names.nodes is None
+
+
+def test_ids_too_long_for_a_table_are_no_names(tmp_path, capsys):
+    text = "src,dst\n" + "x" * 10_000 + ",b\n" + "".join(f"n{i},b\n" for i in range(100))
+    graph = load(write(tmp_path / "e.csv", text), limits=Limits(max_bytes=1_000_000))
+    assert graph.num_nodes == 102
+    assert graph.names.nodes is None
+    assert "ids are not kept as names" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["0.5", "3", "-7"], [0.5, 3, -7]),
+        (["0.5", "", "2"], [0.5, np.nan, 2]),
+        (["1e30", "1.5", "0"], [1e30, 1.5, 0]),
+    ],
+)
+def test_numbers_that_are_not_whole_are_targets(tmp_path, labels, expected):
+    lines = "".join(f"{i},{label}\n" for i, label in enumerate(labels))
+    write(tmp_path / "nodes.csv", "id,y\n" + lines)
+    graph = load(write(tmp_path / "edges.csv", "src,dst\n2,0\n"))
+    assert graph.is_real
+    np.testing.assert_array_equal(graph.labels_n, np.float32(expected))
+    assert sum(int(mask.sum()) for mask in graph.split_n.values()) == graph.labelled.sum()
+
+
+def test_whole_numbers_are_classes_even_if_written_with_a_point(tmp_path):
+    write(tmp_path / "nodes.csv", "id,y\n0,1.0\n1,\n2,0.0\n")
+    graph = load(write(tmp_path / "edges.csv", "src,dst\n2,0\n"))
+    assert graph.labels_n.tolist() == [1, -1, 0]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +202,8 @@ def test_labels_without_a_split_get_one_by_seed(tmp_path):
         ("src,dst\n1,2\n", "id\n1\n1\n2\n", "id"),
         ("src,dst\n1,2\n", "id,a\n1,2\n,3\n", "id"),
         ("src,dst\n1,2\n", "id,a\n1,\n2,3\n", "x_nf"),
-        ("src,dst\n1,2\n", "id,label\n1,0.5\n2,3\n", "label"),
+        ("src,dst\n1,2\n", "id,label\n1,0.5\n2,inf\n", "labels_n"),
+        ("src,dst\n1,2\n", "id,label\n1,7\n2,99999999\n", "label"),
         ("src,dst\n1,2\n", "id,label\n1,-7\n2,3\n", "labels_n"),
         ("src,dst\n1,2\n", "id,y,split\n1,0,train\n2,3,later\n", "split"),
         ("src,dst\n1,2\n", "id,y,train\n1,0,1\n2,3,2\n", "train"),

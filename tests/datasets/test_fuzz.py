@@ -24,8 +24,9 @@ from sample_files import (
     write_ogb,
 )
 
+from gtjax.core.errors import GraphFormatError
 from gtjax.datasets import Limits, load
-from gtjax.graph import Graph, GraphFormatError
+from gtjax.graph import Graph
 
 BATCHES, BATCH_SIZE = 3, 500
 LIMITS = Limits(max_bytes=4_000_000)
@@ -136,7 +137,10 @@ def assert_valid(graph: Graph, about: str) -> None:
         assert ((ends >= 0) & (ends < graph.num_nodes)).all(), about
     assert len(graph.senders_e) == len(graph.receivers_e), about
     assert len(graph.labels_n) == graph.num_nodes, about
-    assert (graph.labels_n >= -1).all(), about
+    if graph.labels_n.dtype.kind == "f":
+        assert not np.isinf(graph.labels_n).any(), about
+    else:
+        assert (graph.labels_n >= -1).all(), about
     if graph.split_n:
         times_used_n = np.sum(list(graph.split_n.values()), axis=0)
         assert times_used_n.max() <= 1, about

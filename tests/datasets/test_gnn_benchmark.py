@@ -7,8 +7,8 @@ import pytest
 from sample_files import NODES, edges, features, gnn_benchmark_arrays, labels
 from scipy.sparse import csr_matrix
 
+from gtjax.core.errors import GraphFormatError
 from gtjax.datasets import load
-from gtjax.graph import GraphFormatError
 
 
 def saved(folder, arrays):

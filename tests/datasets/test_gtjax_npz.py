@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from sample_files import NODES, edges, features, npz_arrays, sparse_npz_arrays
 
+from gtjax.core.errors import GraphFormatError, UserError
 from gtjax.datasets import Limits, load, save_npz
-from gtjax.graph import Graph, GraphFormatError, UserError
+from gtjax.graph import Graph
 
 
 def saved(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
@@ -120,7 +121,9 @@ def test_a_missing_required_key_is_named(tmp_path, key):
         ({"features": features()[0]}, "features"),
         ({"features": features().astype(complex)}, "features"),
         ({"labels": np.full(NODES, -2)}, "labels_n"),
-        ({"labels": np.arange(NODES, dtype=float)}, "labels"),
+        ({"labels": np.arange(NODES, dtype=complex)}, "labels"),
+        ({"labels": np.full(NODES, np.inf)}, "labels_n"),
+        ({"labels": np.full(NODES, np.nan)}, "split_n['train']"),
         ({"labels": np.array(["x"] * NODES)}, "labels"),
         ({"train_mask": np.ones(NODES, bool)}, "split_n['val']"),
         ({"train_mask": np.ones(NODES, np.uint8)}, "train_mask"),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sample_files import NODES, edges, features, labels, write_linqs
 
+from gtjax.core.errors import GraphFormatError
 from gtjax.datasets import Limits, load
-from gtjax.graph import GraphFormatError
 
 
 def test_folder_and_file_give_the_same_graph(tmp_path):
@@ -23,6 +23,9 @@ def test_folder_and_file_give_the_same_graph(tmp_path):
     expected = {*zip(citing, cited, strict=True), *zip(cited, citing, strict=True)}
     assert set(zip(graph.senders_e, graph.receivers_e, strict=True)) == expected
     np.testing.assert_array_equal(graph.senders_e[:31], citing)
+    assert graph.names.classes == ("ai", "db", "ml")
+    assert graph.names.nodes is not None
+    assert graph.names.nodes.tolist() == [f"p{i}" for i in range(NODES)]
 
 
 def test_citations_of_unknown_papers_are_counted_in_the_log(tmp_path, caplog):

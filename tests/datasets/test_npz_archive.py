@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from sample_files import npz_arrays
 
+from gtjax.core.errors import GraphFormatError
 from gtjax.datasets import Limits, load
-from gtjax.graph import GraphFormatError
 
 
 def npy(array: np.ndarray) -> bytes:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sample_files import NODES, csv_lines, edges, features, labels, write_gz, write_ogb
 
+from gtjax.core.errors import GraphFormatError, UserError
 from gtjax.datasets import Limits, load
-from gtjax.graph import GraphFormatError, UserError
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -121,6 +121,35 @@ def test_a_broken_rule_names_field_and_a_file_of_the_folder(tmp_path, file, text
     assert caught.value.field == field
     assert caught.value.file is not None
     assert caught.value.file.startswith(str(folder))
+
+
+def test_names_are_those_of_the_mapping(tmp_path):
+    folder = write_ogb(tmp_path / "toy")
+    assert load(folder).names.nodes is None
+    (folder / "mapping").mkdir()
+    rows = "".join(f"{i},paper {i}\n" for i in reversed(range(NODES)))
+    write_gz(folder / "mapping" / "nodeidx2paperid.csv.gz", f"node idx,paper id\n{rows}")
+    write_gz(folder / "mapping" / "labelidx2area.csv.gz", "label idx,area\n0,cs\n1,na\n2,math\n")
+    names = load(folder).names
+    assert names.nodes is not None
+    assert names.nodes.tolist() == [f"paper {i}" for i in range(NODES)]
+    assert names.classes == ("cs", "na", "math")
+
+
+@pytest.mark.parametrize("rows", ["0,cs\n1,na\n", "0,cs\n1,cs\n2,na\n", "0,cs\n1,\n2,na\n"])
+def test_names_that_not_every_class_has_for_itself_are_not_used(tmp_path, rows):
+    folder = write_ogb(tmp_path / "toy")
+    (folder / "mapping").mkdir()
+    write_gz(folder / "mapping" / "labelidx2area.csv.gz", f"label idx,area\n{rows}")
+    assert load(folder).names.classes == ()
+
+
+def test_a_broken_mapping_is_named(tmp_path):
+    folder = write_ogb(tmp_path / "toy")
+    (folder / "mapping").mkdir()
+    write_gz(folder / "mapping" / "labelidx2area.csv.gz", "label idx,area\nx,cs\n")
+    with pytest.raises(GraphFormatError, match=r"labelidx2area\.csv\.gz"):
+        load(folder)
 
 
 def test_a_missing_required_file_is_named(tmp_path):

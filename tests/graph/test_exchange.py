@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import jax.numpy as jnp
 import jraph
 import networkx as nx
 import numpy as np
@@ -10,10 +11,9 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 
+from gtjax.core.errors import GraphFormatError, UserError
 from gtjax.graph import (
     Graph,
-    GraphFormatError,
-    UserError,
     from_edges,
     from_jraph,
     from_networkx,
@@ -22,6 +22,7 @@ from gtjax.graph import (
     to_networkx,
     to_scipy,
 )
+from tests.graph.fake_tensor import FakeTensor
 from tests.graph.graphs import edge_pairs, graphs
 
 LABELS = np.array([0, -1, 1])
@@ -65,7 +66,7 @@ def test_edges_may_be_any_iterable_of_pairs():
 @pytest.mark.parametrize(
     ("edges", "arguments", "message"),
     [
-        ([(0, 1, 2)], {}, r"edges: edges are a table \[edges, 2\]; found shape \(1, 3\)"),
+        ([(0, 1, 2)], {}, r"edges are a table \[edges, 2\] or .* found shape \(1, 3\)"),
         ([(0, 1), (1,)], {}, "edges: edges are pairs"),
         ([(0.5, 1)], {}, "edges: node numbers are integers; found dtype"),
         ([("a", "b")], {}, "edges: node numbers are integers"),
@@ -75,11 +76,41 @@ def test_edges_may_be_any_iterable_of_pairs():
         ([], {"num_nodes": -1}, "num_nodes: a graph has 1 to 4294967295 nodes; found -1"),
         ([(0, 2**40)], {}, "num_nodes: a graph has 1 to 4294967295 nodes; found 1099511627777"),
         ([(0, 1)], {"num_nodes": 2, "x_nf": np.eye(3)}, "x_nf: one row for each of 2 nodes"),
+        ([(0, 1)], {"num_nodes": "2"}, "num_nodes: a graph has 1 to 4294967295 nodes; found 2"),
+        ([(0, 1)], {"x_nf": 3}, "x_nf: one row a node; found int"),
+        ([(0, 1)], {"labels_n": ["a", 1.5]}, "labels_n: labels are all numbers or all text"),
+        ([(0, 1)], {"labels_n": [["a"], ["b"]]}, "labels_n: an array of numbers"),
+        (None, {}, "edges: edges are an array .* found NoneType"),
+        (7, {}, "edges: edges are an array .* found int"),
     ],
 )
 def test_bad_edges_are_named(edges, arguments, message):
     with pytest.raises(GraphFormatError, match=message):
         from_edges(edges, **arguments)
+
+
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray, FakeTensor])
+def test_arrays_of_any_library_and_either_way_up(array):
+    index = np.array([[0, 1, 2], [1, 2, 0]])
+    graph = from_edges(
+        array(index), x_nf=array(np.eye(3)), labels_n=array(LABELS), split_n={"train": array([0])}
+    )
+    assert edge_pairs(graph) == edge_pairs(from_edges(index.T)) == [(0, 1), (1, 2), (2, 0)]
+    assert graph.labels_n.tolist() == LABELS.tolist()
+    assert graph.split_n["train"].tolist() == [True, False, False]
+    assert all(type(field) is np.ndarray for field in (graph.senders_e, graph.x_nf))
+    assert edge_pairs(from_edges(array([[0, 1], [2, 0]]))) == [(0, 1), (2, 0)]  # a row an edge
+
+
+def test_labels_may_be_names():
+    graph = from_edges([], labels_n=["red", "blue", None, "red", " ", float("nan")])
+    assert graph.labels_n.tolist() == [1, 0, -1, 1, -1, -1]
+    assert graph.names.classes == ("blue", "red")
+    assert from_edges([], labels_n=np.array(["a", "b"])).labels_n.tolist() == [0, 1]
+
+
+def test_labels_may_be_real():
+    assert from_edges([], labels_n=[0.5, np.nan, 2]).is_real
 
 
 @given(graphs())
@@ -150,6 +181,8 @@ def test_networkx_nodes_are_numbered_in_order(kind, expected):
     assert sorted(edge_pairs(graph)) == expected
     assert graph.is_symmetric == (not source.is_directed())
     assert graph.labels_n.tolist() == [1, -1, 0]
+    assert graph.names.nodes is not None
+    assert graph.names.nodes.tolist() == ["c", "a", "b"]
     assert graph.edge_x_ef is not None
     assert graph.edge_x_ef.tolist() == [[2.0]] * len(expected)
 
@@ -163,6 +196,24 @@ def test_networkx_reverse_edges_keep_their_features():
     found = dict(zip(edge_pairs(graph), graph.edge_x_ef.tolist(), strict=True))
     assert found[0, 1] == found[1, 0] == [1.0, 2.0]
     assert found[1, 2] == found[2, 1] == [3.0, 4.0]
+
+
+def test_networkx_labels_may_be_names_or_real():
+    source = nx.path_graph(3)
+    source.nodes[0]["kind"] = "x"
+    source.nodes[2].update(kind="a", age=0.5)
+    graph = from_networkx(source, labels="kind")
+    assert graph.labels_n.tolist() == [1, -1, 0]
+    assert graph.names.classes == ("a", "x")
+    assert graph.names.nodes is None  # they are called 0, 1 and 2
+    ages = from_networkx(source, labels="age")
+    np.testing.assert_array_equal(ages.labels_n, np.float32([np.nan, np.nan, 0.5]))
+    assert [data.get("label") for _, data in to_networkx(ages).nodes(data=True)] == [
+        None,
+        None,
+        0.5,
+    ]
+    assert from_networkx(source, labels="none").labels_n.tolist() == [-1, -1, -1]
 
 
 def test_networkx_without_edges():

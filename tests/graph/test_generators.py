@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gtjax.graph import Graph, UserError
+from gtjax.core.errors import UserError
+from gtjax.graph import Graph
 from gtjax.graph.generators import GENERATORS, grid, rmat, synthetic_citation, uniform
 
 BY_NAME = pytest.mark.parametrize("name", GENERATORS)

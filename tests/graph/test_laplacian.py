@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from gtjax.graph import Graph, UserError
+from gtjax.core.errors import UserError
+from gtjax.graph import Graph
 from gtjax.graph.generators import grid, rmat, synthetic_citation
 from gtjax.graph.positional import laplacian, laplacian_eigenvectors
 from tests.graph.graphs import graphs, make_graph

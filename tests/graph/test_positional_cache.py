@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from gtjax.graph import UserError
+from gtjax.core.errors import UserError
 from gtjax.graph.generators import synthetic_citation
 from gtjax.graph.positional import ENCODINGS, cache, encode, laplacian, random_walk
 
@@ -35,7 +35,8 @@ def test_the_second_time_comes_from_disk(tmp_path, calls, kind, compute):
     assert calls == [kind]
     assert first.tobytes() == second.tobytes() == compute(GRAPH, 3).tobytes()
     assert second.dtype == np.float32
-    assert [file.suffix for file in folder.iterdir()] == [".npy"]  # no temporary file stays
+    (kept,) = folder.iterdir()  # nothing temporary stays
+    assert {file.name for file in kept.iterdir()} == {cache.FILE, cache.FORMAT.manifest}
 
 
 def test_other_edges_kind_size_or_version_are_other_files(tmp_path, calls, monkeypatch):
@@ -62,6 +63,10 @@ DAMAGE = {
     "garbage": lambda file: file.write_bytes(os.urandom(500)),
     "other shape": lambda file: np.save(file, np.zeros((3, 3), np.float32)),
     "other type": lambda file: np.save(file, np.zeros((60, 3))),
+    "missing": lambda file: file.unlink(),
+    "a bit": lambda file: file.write_bytes(file.read_bytes()[:-1] + b"?"),
+    "no manifest": lambda file: (file.parent / cache.FORMAT.manifest).unlink(),
+    "other manifest": lambda file: (file.parent / cache.FORMAT.manifest).write_text("{}"),
     "not finite": lambda file: np.save(file, np.full((60, 3), np.nan, np.float32)),
     "pickled": lambda file: np.save(file, np.full((60, 3), None), allow_pickle=True),
     "huge": _huge_header,
@@ -71,7 +76,8 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_file_is_computed_again_and_replaced(tmp_path, calls, damage):
     good = encode(GRAPH, "random_walk", 3, tmp_path)
-    (file,) = tmp_path.iterdir()
+    (folder,) = tmp_path.iterdir()
+    file = folder / cache.FILE
     damage(file)
     again = encode(GRAPH, "random_walk", 3, tmp_path)
     assert again.tobytes() == good.tobytes()

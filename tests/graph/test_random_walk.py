@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from gtjax.graph import UserError
+from gtjax.core.errors import UserError
 from gtjax.graph.generators import synthetic_citation, uniform
 from gtjax.graph.positional import random_walk, random_walks
 from tests.graph.graphs import graphs, make_graph

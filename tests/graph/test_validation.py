@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from gtjax.graph import Graph, GraphFormatError, UserError
-from gtjax.graph.errors import in_file
+from gtjax.core.errors import GraphFormatError, UserError, in_file
+from gtjax.graph import Graph
 
 MASK = np.array([True, False, False])
 
@@ -55,10 +55,16 @@ def test_the_unchanged_fields_are_valid():
         ({"x_nf": np.array([[0, 1], [np.nan, 0], [0, 0]])}, "x_nf", "finite", "nan in row 1, col"),
         ({"x_nf": np.array([[0, 1], [2, 0], [0, -np.inf]])}, "x_nf", "finite", "-inf in row 2"),
         ({"x_nf": np.full((3, 2), 1e39)}, "x_nf", "finite", "inf in row 0, column 0"),
-        ({"labels_n": np.array([0, 1])}, "labels_n", "[3] classes or [3, tasks]", "[2]"),
-        ({"labels_n": np.zeros((3, 0), int)}, "labels_n", "[3] classes or [3, tasks]", "[3, 0]"),
-        ({"labels_n": np.zeros((3, 1, 1), int)}, "labels_n", "[3] classes", "[3, 1, 1]"),
-        ({"labels_n": np.zeros(3)}, "labels_n", "integers, -1 where unlabelled", "float64"),
+        ({"labels_n": np.array([0, 1])}, "labels_n", "[3] or [3, tasks]", "[2]"),
+        ({"labels_n": np.zeros((3, 0), int)}, "labels_n", "[3] or [3, tasks]", "[3, 0]"),
+        ({"labels_n": np.zeros((3, 1, 1), int)}, "labels_n", "[3] or", "[3, 1, 1]"),
+        (
+            {"labels_n": np.zeros(3, complex)},
+            "labels_n",
+            "integers, -1 where unlabelled",
+            "complex",
+        ),
+        ({"labels_n": np.array([0, np.inf, 0])}, "labels_n", "finite, or NaN", "infinity"),
         ({"labels_n": np.array([0, -2, 0])}, "labels_n", "in -1..", "-2"),
         ({"labels_n": np.array([0, 2**31 - 1, 0])}, "labels_n", "-1..2147483646", "2147483647"),
         ({"labels_n": np.array([[0], [2], [1]])}, "labels_n", "labels are in -1..1", "2"),
@@ -66,6 +72,9 @@ def test_the_unchanged_fields_are_valid():
         ({"split_n": {"valid": MASK}}, "split_n", "named train, val or test", "valid"),
         ({"split_n": {"val": MASK[:2]}}, "split_n['val']", "boolean [3]", "bool shape [2]"),
         ({"split_n": {"val": MASK * 1}}, "split_n['val']", "boolean [3]", "int64 shape [3]"),
+        ({"split_n": {"val": [[0], [1]]}}, "split_n['val']", "distinct numbers", "[2, 1]"),
+        ({"split_n": {"val": [0, 3]}}, "split_n['val']", "numbers are in 0..2", "3"),
+        ({"split_n": {"val": [0.5]}}, "split_n['val']", "distinct numbers", "float64"),
         (
             {"split_n": {"train": MASK, "test": np.array([True, True, False])}},
             "split_n['test']",
@@ -88,6 +97,27 @@ def test_a_broken_rule_is_named(changes, field, rule, value):
     assert rule in error.rule
     assert value in error.value
     assert str(error) == f"{error.field}: {error.rule}; found {error.value}"
+
+
+def test_masks_may_be_lists_of_numbers():
+    graph = Graph(**fields(split_n={"train": [1], "val": np.array([0], np.uint8), "test": []}))
+    found = {name: np.flatnonzero(mask).tolist() for name, mask in graph.split_n.items()}
+    assert found == {"train": [1], "val": [0], "test": []}
+    assert all(mask.dtype == bool for mask in graph.split_n.values())
+
+
+@pytest.mark.parametrize("labels", [[0.5, np.nan, 2], [[0.5, 1], [np.nan, 2], [np.nan, np.nan]]])
+def test_real_labels_are_targets(labels):
+    graph = Graph(**fields(labels_n=np.asarray(labels), split_n={"train": [0]}))
+    assert graph.is_real
+    assert not graph.is_multilabel
+    assert graph.labels_n.dtype == np.float32
+    assert graph.num_classes == graph.labels_n.reshape(3, -1).shape[1]
+    assert graph.labelled.tolist() == [True, np.ndim(labels) == 2, np.ndim(labels) == 1]
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(graph)).labels_n, labels)
+    unlabelled = int(np.flatnonzero(~graph.labelled)[0])
+    with pytest.raises(GraphFormatError, match="every node of a mask has a label"):
+        graph.with_splits(train=[unlabelled])
 
 
 def test_a_value_deep_in_the_features_is_found(monkeypatch):

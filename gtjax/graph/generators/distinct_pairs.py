@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
 
 DrawPairs = Callable[[int], tuple[np.ndarray, np.ndarray]]
 

@@ -1,6 +1,6 @@
 """The rules a generator's arguments obey, as errors that name the argument and its value."""
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
 
 
 def require_at_least(name: str, value: float, least: float) -> None:

@@ -8,7 +8,7 @@ graph mining", 2004).
 
 import numpy as np
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
 from gtjax.graph.generators.distinct_pairs import both_directions, distinct_pairs
 from gtjax.graph.generators.node_data import noisy_centroids, random_splits
 from gtjax.graph.generators.requirements import require_at_least, require_fraction, require_sizes

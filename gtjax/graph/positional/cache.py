@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
+from gtjax.core.hashed_folder import FolderFormat
+from gtjax.core.progress import Progress, ignore_progress
+from gtjax.core.user_cache import user_cache
 from gtjax.graph.graph import Graph
 from gtjax.graph.positional.laplacian_eigenvectors import laplacian
-from gtjax.graph.positional.progress import Progress, ignore_progress
 from gtjax.graph.positional.random_walks import random_walk
-from gtjax.graph.user_cache import user_cache
 
 ENCODINGS: dict[str, Callable[..., np.ndarray]] = {
     "random_walk": random_walk,
@@ -23,7 +23,16 @@ ENCODINGS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 ALGORITHM_VERSION = 1
-"""Part of every file's name: raise it when an encoding comes out differently than before."""
+"""Part of every folder's name: raise it when an encoding comes out differently than before."""
+
+
+FILE = "encoding.npy"
+FORMAT = FolderFormat(
+    name="gtjax positional encoding",
+    version=1,
+    manifest="encoding.json",
+    remedy="Remove {folder}: it is computed again.",
+)
 
 
 def encode(
@@ -36,7 +45,7 @@ def encode(
 ) -> np.ndarray:
     """The encoding `kind` of width `size`, float32 [N, size], from disk if it is there.
 
-    cache_dir: folder of the files; by default "positional" in the folder that the environment
+    cache_dir: where encodings are kept; by default "positional" in the folder that the environment
         variable GTJAX_CACHE_DIR names, or in the user's cache folder.
     progress:  called with the fraction done and a message while it computes.
     """
@@ -46,14 +55,13 @@ def encode(
         )
     if size < 1:
         raise UserError(f"a positional encoding has at least 1 column; found {size}. Raise size.")
-    folder = default_cache_dir() if cache_dir is None else Path(cache_dir)
-    file = folder / f"{graph.topology_fingerprint}-{kind}-{size}-v{ALGORITHM_VERSION}.npy"
-    cached = _load(file, (graph.num_nodes, size))
+    cache = default_cache_dir() if cache_dir is None else Path(cache_dir)
+    folder = cache / f"{graph.topology_fingerprint}-{kind}-{size}-v{ALGORITHM_VERSION}"
+    cached = _load(folder, (graph.num_nodes, size))
     if cached is not None:
         return cached
     result = ENCODINGS[kind](graph, size, progress=progress or ignore_progress)
-    with contextlib.suppress(OSError):  # a full or read-only disk costs time later, not the result
-        _save(file, result)
+    _save(folder, result)
     return result
 
 
@@ -62,27 +70,21 @@ def default_cache_dir() -> Path:
     return user_cache() / "positional"
 
 
-def _load(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
-    """What the file holds, or None if it is absent or not what `_save` would have written."""
-    try:
-        # Mapped first, so that a header that promises terabytes is found out before memory is.
-        mapped = np.load(file, mmap_mode="r", allow_pickle=False)
-        if mapped.shape != shape or mapped.dtype != np.float32:
-            return None
-        array = np.array(mapped)
-    except Exception:  # whatever is wrong with a cache, the remedy is to compute again
+def _load(folder: Path, shape: tuple[int, int]) -> np.ndarray | None:
+    """What the folder holds, or None if it is absent or not what `_save` would have written."""
+    if not folder.is_dir():
         return None
-    return array if np.isfinite(array).all() else None
-
-
-def _save(file: Path, array: np.ndarray) -> None:
-    """Write so that no reader, in whatever process, ever sees half a file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
     try:
-        with os.fdopen(handle, "wb") as stream:
-            np.save(stream, array, allow_pickle=False)
-        Path(temporary).replace(file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        return np.array(FORMAT.open(folder).array(FILE, shape, np.dtype(np.float32)))
+    except UserError:  # whatever is wrong with a cache, the remedy is to compute again
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+
+
+def _save(folder: Path, array: np.ndarray) -> None:
+    """Keep an encoding, unless another process did so meanwhile or the disk does not allow it.
+
+    That costs time later, and not the result.
+    """
+    with contextlib.suppress(UserError, OSError), FORMAT.written(folder) as to:
+        to.array(FILE, array)

@@ -25,11 +25,11 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
+from gtjax.core.progress import Progress, ignore_progress
 from gtjax.graph.graph import Graph
 from gtjax.graph.positional.adjacency import undirected_adjacency
 from gtjax.graph.positional.coarsening import coarsen
-from gtjax.graph.positional.progress import Progress, ignore_progress
 from gtjax.graph.positional.subspace import DeflatedMatrix, dense_eigenvectors, refine
 
 _DENSE_NODES = 1000

@@ -27,10 +27,10 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
+from gtjax.core.progress import Progress, ignore_progress
 from gtjax.graph.graph import Graph
 from gtjax.graph.positional.adjacency import normalised, undirected_adjacency
-from gtjax.graph.positional.progress import Progress, ignore_progress
 
 EXACT_WORK = 3e9
 """Nodes times edges up to which `random_walk` is exact unless told otherwise: seconds of work."""

@@ -1,7 +1,7 @@
 """Files that are checked when they are read: arrays against a hash, a manifest against its own.
 
-What is truncated, changed or missing is an error that names the file, never wrong numbers. A folder
-of them appears under its name only once it is complete.
+What is truncated, changed or missing is an error that names the file, never wrong numbers. Whole
+folders of them: see `hashed_folder`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
 
 
 @contextmanager
@@ -38,11 +38,6 @@ def written_whole(folder: Path, mode: int = 0o700) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def is_taken(folder: Path) -> bool:
-    """Whether something is there already, which is never written over."""
-    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-
-
 def save_array(path: Path, values: np.ndarray) -> str:
     """Write a new .npy file, and give the hash of it."""
     with path.open("xb") as stream:
@@ -53,8 +48,13 @@ def save_array(path: Path, values: np.ndarray) -> str:
     return hashing.digest.hexdigest()
 
 
-def map_array(path: Path, expected: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Map a .npy file that has this hash and holds an array of this shape and type."""
+def map_array(
+    path: Path,
+    expected: str,
+    shape: tuple[int, ...] | None = None,
+    dtype: np.dtype | None = None,
+) -> np.ndarray:
+    """Map a .npy file that has this hash and holds an array of this shape and type, if given."""
     try:
         intact = hash_of_file(path) == expected
         values = np.load(path, mmap_mode="r", allow_pickle=False) if intact else None
@@ -64,10 +64,11 @@ def map_array(path: Path, expected: str, shape: tuple[int, ...], dtype: np.dtype
         raise UserError(f"{path} is not a .npy file of numbers: {error}.") from error
     if values is None:
         raise UserError(f"{path} is damaged: its hash is not that of what was written.")
-    kept = _dtype_on_disk(dtype)
+    shape = values.shape if shape is None else shape
+    kept = values.dtype if dtype is None else _dtype_on_disk(dtype)
     if (values.shape, values.dtype) != (shape, kept):
         raise UserError(f"{path} has {kept} of shape {shape}; found {values.dtype} {values.shape}.")
-    return np.asarray(values).view(dtype)
+    return values if dtype is None else values.view(dtype)
 
 
 def write_manifest(path: Path, content: dict[str, Any]) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class UserError(ValueError):
@@ -41,3 +45,12 @@ def _short(value: object, limit: int = 120) -> str:
     text = value if isinstance(value, str) else repr(value)
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def one_of(table: Mapping[str, T], name: str, option: str) -> T:
+    """The entry of that name; another name is a mistake that suggests the nearest one."""
+    if name in table:
+        return table[name]
+    near = difflib.get_close_matches(name, table, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise UserError(f"{option} is one of {', '.join(table)}; found {name!r}.{hint}")

@@ -1,0 +1,1 @@
+"""What every layer may import, and which imports none of ours: errors, files, cache, progress."""

@@ -1,0 +1,119 @@
+"""A folder of arrays and a manifest of them: written whole, checked when it is read.
+
+    FOLDER/<manifest>        JSON: format, version, what its writer says, and "files": the hash of
+                             every array; together with a hash of itself
+    FOLDER/<any>/<name>.npy  the arrays
+
+For all that is computed once and read by several processes, or again later: stored partitions,
+sharded batches, positional encodings. A folder appears under its name only once it is complete.
+Opening one reads the manifest alone; an array is read once, to check its hash, and mapped. What is
+truncated, changed or missing is an error that names the file and the remedy, never wrong numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gtjax.core.errors import UserError
+from gtjax.core.hashed_files import (
+    map_array,
+    read_manifest,
+    save_array,
+    write_manifest,
+    written_whole,
+)
+
+
+@dataclass(frozen=True)
+class FolderFormat:
+    """A kind of folder."""
+
+    name: str  # that its manifest states
+    version: int
+    manifest: str  # name of the file
+    remedy: str  # for a folder that cannot be used, for which "{folder}" stands
+    mode: int = 0o700  # who may read it
+
+    def check_new(self, folder: str | Path) -> None:
+        """Refuse to take the place of something else."""
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(
+                f"a {self.name} is written to a new folder; {folder} is there. Remove it, or name "
+                "another."
+            )
+
+    @contextmanager
+    def written(self, folder: str | Path) -> Iterator[FolderWriter]:
+        """Write a folder, which is new or empty, and is there once all went well."""
+        with written_whole(Path(folder), self.mode) as temporary:
+            self.check_new(folder)
+            writer = FolderWriter(temporary, self.mode)
+            yield writer
+            known = {"format": self.name, "version": self.version}
+            content = {**writer.content, **known, "files": writer.hashes}
+            write_manifest(temporary / self.manifest, content)
+
+    def open(self, folder: str | Path) -> HashedFolder:
+        """Open what was written; arrays are checked and mapped later, one by one."""
+        folder = Path(folder)
+        with self.remedied(folder):
+            content = read_manifest(folder / self.manifest, self.name, self.version)
+        return HashedFolder(self, folder, content)
+
+    @contextmanager
+    def remedied(self, folder: Path) -> Iterator[None]:
+        """Tell what to do in every UserError about this folder."""
+        try:
+            yield
+        except UserError as error:
+            raise UserError(f"{error} {self.remedy.format(folder=folder)}") from error
+
+
+@dataclass
+class FolderWriter:
+    """A folder that is being written; `content` is for what its manifest has to say."""
+
+    _folder: Path
+    _mode: int
+    content: dict[str, Any] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)
+
+    def array(self, name: str, values: np.ndarray) -> None:
+        """Write an array as the file `name`, such as "part-00003/x.npy"."""
+        path = self._folder / name
+        path.parent.mkdir(mode=self._mode, exist_ok=True)
+        self.hashes[name] = save_array(path, values)
+
+
+@dataclass(frozen=True)
+class HashedFolder:
+    """A folder that is complete."""
+
+    format: FolderFormat
+    path: Path
+    content: dict[str, Any]
+
+    def __contains__(self, name: str) -> bool:
+        """Whether an array of this name was written."""
+        return name in self.content["files"]
+
+    def array(
+        self, name: str, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None
+    ) -> np.ndarray:
+        """Check an array and map it, read-only; shape and type have to be these, if given."""
+        path = self.path / name
+        with self.remedied():
+            if name not in self:
+                raise UserError(f"{path} is not in {self.format.manifest}.")
+            return map_array(path, self.content["files"][name], shape, dtype)
+
+    def remedied(self) -> AbstractContextManager[None]:
+        """See `FolderFormat.remedied`."""
+        return self.format.remedied(self.path)
