@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from gtjax.graph import Graph, UserError
+from gtjax.core.errors import UserError
+from gtjax.graph import Graph
 from gtjax.graph.csr import stable_order
 
 _BLOCK = 1 << 22  # edges looked at together, so that temporaries stay small

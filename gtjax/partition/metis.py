@@ -25,8 +25,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from gtjax.graph import Graph, UserError
-from gtjax.graph.positional.progress import Progress, ignore_progress
+from gtjax.core.errors import UserError
+from gtjax.core.progress import Progress, ignore_progress
+from gtjax.graph import Graph
 from gtjax.partition.balance import METIS_SLACK_C, split_evenly, work_n, work_nc
 from gtjax.partition.graph_stream import graph_chunks
 from gtjax.partition.multilevel import Level, refine

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gtjax.graph import Graph, UserError
+from gtjax.core.errors import UserError
+from gtjax.graph import Graph
 from gtjax.partition.cut import CutStats, cut_stats
 
 MAX_PARTS = 8192  # counts by pair of parts take half a gigabyte then

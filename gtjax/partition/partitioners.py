@@ -6,20 +6,23 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gtjax.graph import Graph, UserError
-from gtjax.graph.positional.progress import Progress
+from gtjax.core.errors import UserError
+from gtjax.core.progress import Progress
+from gtjax.graph import Graph, required_graph
 from gtjax.partition.balance import METIS_NODE_SLACK
 from gtjax.partition.contiguous import contiguous
 from gtjax.partition.metis import is_installed, metis
 from gtjax.partition.partition import Partition, check_num_parts
 from gtjax.partition.random import random
 from gtjax.partition.streaming import streaming
+from gtjax.partition.whole_graphs import whole_graphs
 
 PARTITIONERS: dict[str, Callable[..., Partition]] = {
     "metis": metis,
     "streaming": streaming,
     "contiguous": contiguous,
     "random": random,
+    "graphs": whole_graphs,
 }
 
 MOST_METIS_EDGES = 100_000_000  # for "auto": METIS takes some 100 bytes an edge
@@ -35,17 +38,21 @@ def partition_graph(
 ) -> Partition:
     """Give every node an owner among `num_parts`, with few edges between parts and equal work.
 
-    how:      a name of PARTITIONERS, or "auto": metis if pymetis is installed, the graph has no
-              more than MOST_METIS_EDGES edges and the parts come out with nodes balanced (on
-              power-law graphs without communities they do not), else streaming.
+    how:      a name of PARTITIONERS, or "auto": graphs where there are many, else metis if pymetis
+              is installed, the graph has no more than MOST_METIS_EDGES edges and the parts come out
+              with nodes balanced (on power-law graphs without communities they do not), else
+              streaming.
     seed:     the same seed gives the same partition.
     progress: called with the fraction done and a message while it computes.
     """
+    graph = required_graph(graph, "partition_graph")
     check_num_parts(num_parts)
     check_partitioner(how)
     if num_parts == 1:
         return Partition(np.zeros(graph.num_nodes, np.int32), 1)
     options = {"seed": seed, "progress": progress}
+    if how == "auto" and graph.graphs is not None:
+        how = "graphs"
     if how != "auto":
         return PARTITIONERS[how](graph, num_parts, **options)
     if is_installed() and graph.num_edges <= MOST_METIS_EDGES:

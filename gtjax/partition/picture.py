@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gtjax.graph import UserError
+from gtjax.core.errors import UserError
 from gtjax.partition.cut import CutStats
 
 FORMATS = (".svg", ".png")

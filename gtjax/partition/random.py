@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gtjax.core.progress import Progress
 from gtjax.graph import Graph
-from gtjax.graph.positional.progress import Progress
 from gtjax.partition.balance import split_evenly, work_n
 from gtjax.partition.partition import Partition, check_num_parts
 

@@ -8,10 +8,8 @@
         x, labels, train, val, test    of its nodes
         edge_x                         of its edges
 
-Arrays are plain .npy files and come back mapped into memory, not read. Every file is checked
-against its hash when its part is first opened, which reads it once: what is truncated, changed or
-missing is an error that names the file, never wrong numbers. Writing takes one copy of the graph on
-disk; the folder appears under its name only once it is complete.
+Arrays come back mapped into memory, not read, but for once, when a part is first opened and its
+files are checked; see `gtjax.core.hashed_folder`. Writing takes one copy of the graph on disk.
 """
 
 from __future__ import annotations
@@ -23,25 +21,22 @@ from pathlib import Path
 
 import numpy as np
 
-from gtjax.graph import SPLITS, Graph, UserError
-from gtjax.graph.checked_files import (
-    hash_of_file,
-    is_taken,
-    read_manifest,
-    save_array,
-    write_manifest,
-    written_whole,
-)
+from gtjax.core.errors import UserError
+from gtjax.core.hashed_folder import FolderFormat, HashedFolder
+from gtjax.core.progress import Progress, ignore_progress
+from gtjax.graph import SPLITS, Graph
 from gtjax.graph.csr import stable_order
-from gtjax.graph.positional.progress import Progress, ignore_progress
 from gtjax.partition.cut import CutStats
 from gtjax.partition.partition import Partition
 
-MANIFEST = "partition.json"
 OWNER = "owner.npy"
-FORMAT = "gtjax partition"
-VERSION = 1
-AGAIN = "Write the partition again with save_partition or `gtjax partition`."
+FORMAT = FolderFormat(
+    name="gtjax partition",
+    version=1,
+    manifest="partition.json",
+    remedy="Write the partition again with save_partition or `gtjax partition`.",
+    mode=0o755,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +57,16 @@ class StoredPart:
 class StoredPartition:
     """A partition on disk; `part(p)` opens one part."""
 
-    folder: Path
+    files: HashedFolder
     graph_name: str
     graph_fingerprint: str
     cut: CutStats
-    hashes: Mapping[str, str]
     _parts: dict[int, StoredPart] = field(default_factory=dict, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self.files.path
 
     @property
     def num_parts(self) -> int:
@@ -77,9 +76,10 @@ class StoredPartition:
     @cached_property
     def partition(self) -> Partition:
         """The owner of every node of the whole graph."""
-        partition = Partition(self._open(OWNER), self.num_parts)
+        partition = Partition(self.files.array(OWNER), self.num_parts)
         if partition.sizes_p.tolist() != self.cut.nodes_p.tolist():
-            raise UserError(f"{self.folder / OWNER} is not what {MANIFEST} counted. {AGAIN}")
+            with self.files.remedied():
+                raise UserError(f"{self.folder / OWNER} is not what {FORMAT.manifest} counted.")
         return partition
 
     def part(self, number: int) -> StoredPart:
@@ -95,34 +95,25 @@ class StoredPartition:
     def _read_part(self, number: int) -> StoredPart:
         name = part_name(number)
         nodes, senders, receivers, edge_ids, x, labels = (
-            self._open(f"{name}/{each}.npy")
+            self.files.array(f"{name}/{each}.npy")
             for each in ("nodes", "senders", "receivers", "edge_ids", "x", "labels")
         )
         found = (len(nodes), len(senders))
         counted = (int(self.cut.nodes_p[number]), int(self.cut.edges_p[number]))
         if found != counted:
-            raise UserError(
-                f"{self.folder / name} holds {found[0]} nodes and {found[1]} edges; "
-                f"{MANIFEST} counted {counted[0]} and {counted[1]}. {AGAIN}"
-            )
+            with self.files.remedied():
+                raise UserError(
+                    f"{self.folder / name} holds {found[0]} nodes and {found[1]} edges; "
+                    f"{FORMAT.manifest} counted {counted[0]} and {counted[1]}."
+                )
         splits = {
-            split: self._open(f"{name}/{split}.npy")
+            split: self.files.array(f"{name}/{split}.npy")
             for split in SPLITS
-            if f"{name}/{split}.npy" in self.hashes
+            if f"{name}/{split}.npy" in self.files
         }
-        has_edge_x = f"{name}/edge_x.npy" in self.hashes
-        edge_x = self._open(f"{name}/edge_x.npy") if has_edge_x else None
+        has_edge_x = f"{name}/edge_x.npy" in self.files
+        edge_x = self.files.array(f"{name}/edge_x.npy") if has_edge_x else None
         return StoredPart(nodes, senders, receivers, edge_ids, x, labels, splits, edge_x)
-
-    def _open(self, name: str) -> np.ndarray:
-        path = self.folder / name
-        try:
-            found = hash_of_file(path)
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}. {AGAIN}") from error
-        if found != self.hashes.get(name):
-            raise UserError(f"{path} is damaged: its hash is not that in {MANIFEST}. {AGAIN}")
-        return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def save_partition(
@@ -131,45 +122,32 @@ def save_partition(
     """Write a graph in parts; `folder` is new, or empty."""
     progress = progress or ignore_progress
     partition.check_fits(graph)
-    check_new_folder(folder)
-    with written_whole(Path(folder), mode=0o755) as temporary:
-        cut = partition.cut(graph)
-        hashes = {OWNER: save_array(temporary / OWNER, partition.owner_n)}
+    with FORMAT.written(folder) as to:
+        to.content["graph"] = {"name": graph.name, "fingerprint": graph.fingerprint}
+        to.content["cut"] = partition.cut(graph).to_json()
+        to.array(OWNER, partition.owner_n)
         for number, arrays in enumerate(_parts(graph, partition)):
             progress(number / partition.num_parts, f"writing part {number}")
-            name = part_name(number)
-            (temporary / name).mkdir()
             for each, array in arrays.items():
-                hashes[f"{name}/{each}.npy"] = save_array(temporary / name / f"{each}.npy", array)
-        _write_manifest(temporary / MANIFEST, graph, cut, hashes)
+                to.array(f"{part_name(number)}/{each}.npy", array)
     progress(1.0, "partition written")
 
 
 def check_new_folder(folder: str | Path) -> None:
     """A partition never takes the place of something else."""
-    if is_taken(Path(folder)):
-        raise UserError(f"a partition is written to a new folder; {folder} is there. Name another.")
+    FORMAT.check_new(folder)
 
 
 def open_partition(folder: str | Path) -> StoredPartition:
     """Open what `save_partition` wrote; arrays are checked and mapped part by part, later."""
-    folder = Path(folder)
-    if not (folder / MANIFEST).is_file():
+    if not Path(folder, FORMAT.manifest).is_file():
         raise UserError(
-            f"{folder} is not the folder of a partition: it has no {MANIFEST}. "
+            f"{folder} is not the folder of a partition: it has no {FORMAT.manifest}. "
             "Name a folder that save_partition wrote."
         )
-    try:
-        content = read_manifest(folder / MANIFEST, FORMAT, VERSION)
-    except UserError as error:
-        raise UserError(f"{error} {AGAIN}") from error
-    return StoredPartition(
-        folder,
-        content["graph"]["name"],
-        content["graph"]["fingerprint"],
-        CutStats.from_json(content["cut"]),
-        content["files"],
-    )
+    files = FORMAT.open(folder)
+    graph, cut = files.content["graph"], files.content["cut"]
+    return StoredPartition(files, graph["name"], graph["fingerprint"], CutStats.from_json(cut))
 
 
 def read_owners(path: str | Path, num_parts: int) -> Partition:
@@ -215,14 +193,3 @@ def _parts(graph: Graph, partition: Partition) -> Iterator[dict[str, np.ndarray]
         if graph.edge_x_ef is not None:
             arrays["edge_x"] = graph.edge_x_ef[edges]
         yield arrays
-
-
-def _write_manifest(path: Path, graph: Graph, cut: CutStats, hashes: dict[str, str]) -> None:
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        "graph": {"name": graph.name, "fingerprint": graph.fingerprint},
-        "cut": cut.to_json(),
-        "files": hashes,
-    }
-    write_manifest(path, content)

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from gtjax.graph import Graph, UserError
-from gtjax.graph.positional.progress import Progress, ignore_progress
+from gtjax.core.errors import UserError
+from gtjax.core.progress import Progress, ignore_progress
+from gtjax.graph import Graph
 from gtjax.partition.balance import SLACK_C, work_nc
 from gtjax.partition.graph_stream import graph_chunks
 from gtjax.partition.multilevel import (

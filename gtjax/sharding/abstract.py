@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from gtjax.sharding.attention import BY_PART, BY_ROW, EVERYWHERE
+from gtjax.sharding.specs import BY_PART, BY_ROW, EVERYWHERE
 
 
 def abstract_rows(

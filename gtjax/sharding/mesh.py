@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +12,18 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from gtjax.graph import UserError
-from gtjax.sharding.config import ParallelConfig
-from gtjax.strategies import FEATURE, NODE, STRATEGIES, MeshShape, NodeByFeature, Strategy
-from gtjax.strategies.base import ModelShape
+from gtjax.core.errors import UserError, one_of
+from gtjax.sharding.config import MOST_SIMULATED, ParallelConfig, check_simulated
+from gtjax.strategies import (
+    FEATURE,
+    NODE,
+    STRATEGIES,
+    MeshShape,
+    NodeByFeature,
+    OpWork,
+    Strategy,
+)
 from gtjax.strategies.node_halo import NodeHalo
-from pallas_kernels.segment_attention import Backend, choose_backend
 
 
 @dataclass(frozen=True)
@@ -35,13 +40,9 @@ class Spread:
         platform = self.mesh.devices.flat[0].platform
         return "gpu" if platform in ("cuda", "rocm") else platform
 
-    def backend(self, kernel: str | Backend) -> Backend:
-        """The attention back end of that name for these devices; "auto" is the best for them."""
-        return choose_backend(kernel, self.platform)
-
 
 def spread(
-    config: ParallelConfig, model: ModelShape, devices: Sequence[Any] | None = None
+    config: ParallelConfig, works: Sequence[OpWork], devices: Sequence[Any] | None = None
 ) -> Spread:
     """The strategy and mesh that a config asks for; refuses what cannot run.
 
@@ -54,19 +55,13 @@ def spread(
         raise UserError(f"--mesh {config.mesh} has {wanted} devices; --devices is {config.devices}")
     count = available_devices(wanted) if devices is None else _given_devices(wanted, len(devices))
     strategy = chosen_strategy(config, count)
-    shape = shape or default_shape(strategy, count, model.heads)
-    strategy.check(model, shape)
+    shape = shape or default_shape(strategy, count, works)
+    if refused := strategy.refusal(works, shape):
+        raise UserError(str(refused))
     result = Spread(strategy, shape, make_mesh(shape, devices))
     if config.exchange == "ragged" and result.platform == "cpu":
         raise UserError("--exchange ragged runs on TPUs and GPUs; this is a CPU. Use rounds.")
     return result
-
-
-def exact_spread(training: Spread) -> Spread:
-    """What evaluates on the same devices: the same if it is exact, else node_halo."""
-    if training.strategy.exact:
-        return training
-    return dataclasses.replace(training, strategy=STRATEGIES["node_halo"])
 
 
 def chosen_strategy(config: ParallelConfig, devices: int) -> Strategy:
@@ -74,7 +69,7 @@ def chosen_strategy(config: ParallelConfig, devices: int) -> Strategy:
     name = config.strategy
     if name == "auto":
         name = "single" if devices == 1 else "node_halo"
-    strategy = STRATEGIES[name]
+    strategy = one_of(STRATEGIES, name, "--strategy")
     if isinstance(strategy, NodeByFeature) and NODE in strategy.mesh_axes:
         inner = _exchanging(STRATEGIES[config.inner], config)
         return dataclasses.replace(strategy, inner=inner)
@@ -87,11 +82,15 @@ def _exchanging(strategy: Strategy, config: ParallelConfig) -> Strategy:
     return dataclasses.replace(strategy, exchange=config.exchange)
 
 
-def default_shape(strategy: Strategy, devices: int, heads: int) -> MeshShape:
-    """All devices along the strategy's axis; of two, as square as the heads divide."""
+def default_shape(strategy: Strategy, devices: int, works: Sequence[OpWork]) -> MeshShape:
+    """All devices along the strategy's axis; of two, as square as all ops divide."""
     if len(strategy.mesh_axes) < 2:
         return MeshShape(feature=devices) if FEATURE in strategy.mesh_axes else MeshShape(devices)
-    able = [f for f in range(1, devices + 1) if math.gcd(devices, heads) % f == 0]
+    able = [
+        f
+        for f in range(1, devices + 1)
+        if devices % f == 0 and all(f == 1 or work.split(f) for work in works)
+    ]
     feature = max(f for f in able if f * f <= devices)
     return MeshShape(devices // feature, feature)
 
@@ -110,10 +109,14 @@ def parse_mesh(text: str) -> MeshShape:
 def simulate_devices(config: ParallelConfig) -> None:
     """On a CPU, let jax show as many devices as are asked for, if it has not looked yet."""
     wanted = config.devices if config.mesh is None else parse_mesh(config.mesh).devices
-    if wanted is not None and wanted > 1:
-        # Too late is not an error here: `available_devices` says what to do if there are too few.
-        with contextlib.suppress(RuntimeError):
-            jax.config.update("jax_num_cpu_devices", wanted)
+    if wanted is None or wanted == 1:
+        return
+    if wanted > MOST_SIMULATED and (jax.default_backend() != "cpu" or jax.device_count() >= wanted):
+        return
+    check_simulated(wanted, "--devices" if config.mesh is None else "--mesh")
+    # Too late is not an error here: `available_devices` says what to do if there are too few.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", wanted)
 
 
 def available_devices(wanted: int | None) -> int:

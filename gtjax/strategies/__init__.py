@@ -1,4 +1,4 @@
-"""Ways of spreading attention over devices: one file each, and one line each in `STRATEGIES`."""
+"""Ways of transport between devices: one file each, and one line each in `STRATEGIES`."""
 
 from gtjax.strategies.base import (
     FEATURE,
@@ -6,18 +6,19 @@ from gtjax.strategies.base import (
     Demand,
     Layout,
     MeshShape,
-    ModelShape,
+    Refusal,
     Strategy,
     Transfer,
 )
 from gtjax.strategies.feature_all_to_all import FEATURE_ALL_TO_ALL
-from gtjax.strategies.isolated import Isolated, TooLargeError
 from gtjax.strategies.node_all_gather import NodeAllGather
 from gtjax.strategies.node_by_feature import NodeByFeature
 from gtjax.strategies.node_halo import NodeHalo
 from gtjax.strategies.node_ring import NodeRing
-from gtjax.strategies.numbering import PADDING, Numbering
+from gtjax.strategies.numbering import PADDING, Numbering, number_nodes
+from gtjax.strategies.op_work import OpWork, op_work
 from gtjax.strategies.single import Single
+from gtjax.strategies.wire import PLAIN, WIRES, Wire
 
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
@@ -28,7 +29,6 @@ STRATEGIES: dict[str, Strategy] = {
         NodeRing(),
         FEATURE_ALL_TO_ALL,
         NodeByFeature(),
-        Isolated(),
     )
 }
 
@@ -36,15 +36,19 @@ __all__ = [
     "FEATURE",
     "NODE",
     "PADDING",
+    "PLAIN",
     "STRATEGIES",
+    "WIRES",
     "Demand",
-    "Isolated",
     "Layout",
     "MeshShape",
-    "ModelShape",
     "NodeByFeature",
     "Numbering",
+    "OpWork",
+    "Refusal",
     "Strategy",
-    "TooLargeError",
     "Transfer",
+    "Wire",
+    "number_nodes",
+    "op_work",
 ]

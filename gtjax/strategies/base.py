@@ -1,23 +1,26 @@
-"""What a strategy is: a layout on the host, attention within a device, and what both cost.
+"""What a strategy is: transport. How the rows that an op needs reach the device that needs them.
 
-A strategy is a frozen dataclass in a file of its own and a line in `STRATEGIES`. The model calls
-attention on arrays whose rows are nodes, spread over all devices of the mesh; `attend` runs inside
-`jax.shard_map`, sees the rows of one device, and exchanges what it needs by the names of the mesh
-axes. It names no parameter and no model.
+A strategy is a frozen dataclass in a file of its own and a line in `STRATEGIES`. On the host it
+lays out the edges (`layout`); within `jax.shard_map`, on a device, it says in which stages they
+come and how rows of other devices get here and their gradients back (`stages`); and it says by
+arithmetic what that costs (`demand`). It names no op, no parameter and no model: any op runs under
+any of them by the one driver (`run.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import jax
 import numpy as np
 
 from gtjax.graph import Graph
-from gtjax.partition import Cut, Partition
+from gtjax.partition import Cut
 from gtjax.strategies.numbering import Numbering, rows_of_parts
-from pallas_kernels.segment_attention import Backend, Dropout
+from gtjax.strategies.op_work import OpWork
+from pallas_kernels.driver import Stage
+from pallas_kernels.edges import EdgeForm
 
 NODE, FEATURE = "node", "feature"
 
@@ -39,23 +42,22 @@ class MeshShape:
 
 
 @dataclass(frozen=True)
-class ModelShape:
-    """What a strategy has to know of a model to say what it costs."""
+class Refusal:
+    """Why something cannot run, and what to do instead."""
 
-    layers: int
-    hidden: int
-    heads: int
-    edge_bias: bool = False
-    bytes_per_value: int = 4  # of queries, keys and values
-    propagates: bool = False  # the decoupled model: coefficients once, then rounds
-    couples_nodes: str | None = None  # a setting by which nodes depend on all others, edges or not
+    reason: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}. {self.advice}."
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The graph as a strategy lays it out, on the host."""
+    """The edges of a graph as a strategy lays them out, on the host."""
 
-    numbering: Numbering
+    senders: Numbering
+    receivers: Numbering
     arrays: Any  # a tree of arrays with a leading axis of parts, for the devices
     edge_pe: np.ndarray  # int64: number of the edge at each position of a part, or PADDING
 
@@ -73,34 +75,39 @@ class Transfer:
     axis: str
     bytes: float
     count: int = 1
-    hideable: bool = False  # some attention does not wait for it
+    hideable: bool = False  # some of the op does not wait for it
     forward: float = 0.5  # share of the `count` that the forward pass takes
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A call of the attention kernel, once forward and once backward in every layer."""
+    """A call of an op's kernel, once forward and once backward."""
 
+    work: OpWork  # as the device sees it: of its share of the heads or channels
     edges: float  # of the device that has most
     mean_edges: float  # of all devices
     rows: int
-    senders: int  # rows of the tables of keys and values
-    heads: int
-    width: int  # of a row, over all these heads
+    senders: int  # rows of the table that is gathered from
     hides: bool = False  # runs while transfers are on the way
 
 
 @dataclass(frozen=True)
+class Held:
+    """Bytes that one call of an op holds on the busiest device, beyond what it is given."""
+
+    remote: float = 0.0  # rows of other devices that are there at once
+    kept: float = 0.0  # of those, and partial results, what is kept for the backward pass
+    backward: float = 0.0  # that the backward pass holds at once
+    traded: float = 0.0  # copies of rows that are traded for heads or channels
+
+
+@dataclass(frozen=True)
 class Demand:
-    """What attention costs in one training step, forward and backward, on the busiest device."""
+    """What one call of an op costs, forward and backward, on the busiest device."""
 
     transfers: tuple[Transfer, ...]
-    passes: tuple[Pass, ...]  # of one layer
-    flops: float
-    remote_bytes: float  # keys and values of other devices that are held at once, in one layer
-    kept_bytes: float = 0.0  # of those, what each layer keeps for its backward pass
-    backward_bytes: float = 0.0  # that the backward pass of one layer holds at once
-    traded_bytes: float = 0.0  # copies of rows that are traded for heads, in one layer
+    passes: tuple[Pass, ...]
+    held: Held = Held()
 
     @property
     def bytes_moved(self) -> dict[str, float]:
@@ -112,7 +119,7 @@ class Demand:
 
 
 class Strategy(Protocol):
-    """One way of spreading attention over a mesh."""
+    """One way of transport over a mesh."""
 
     @property
     def name(self) -> str:
@@ -125,63 +132,36 @@ class Strategy(Protocol):
         ...
 
     @property
-    def exact(self) -> bool:
-        """Whether losses and gradients equal those of one device."""
+    def refetches(self) -> bool:
+        """Whether the backward pass fetches rows again instead of keeping them."""
         ...
 
-    def check(self, model: ModelShape, mesh: MeshShape) -> None:
-        """Raise a `UserError` where the model does not fit the mesh."""
+    def refusal(self, works: Sequence[OpWork], mesh: MeshShape) -> Refusal | None:
+        """Why ops such as these cannot run on this mesh, if they cannot."""
         ...
 
     def layout(
         self,
         graph: Graph,
-        partition: Partition,
+        senders: Numbering,
+        receivers: Numbering,
         mesh: MeshShape,
         *,
-        kernel: str | Backend = "auto",
-        order_n: np.ndarray | None = None,
-        propagates: bool = False,
+        forms: Collection[EdgeForm] = (),
     ) -> Layout:
-        """Lay the graph out, with nodes in `order_n` within their parts.
+        """Lay the edges out, in the forms that kernels need.
 
-        Rows and edges of a part are padded to multiples of the feature axis, so that the model's
-        dense layers can be spread over it. `propagates` says that `propagate` will be called too.
+        Edges of a part are padded to a multiple of the feature axis, so that what belongs to edges
+        can be spread over it.
         """
         ...
 
-    def attend(
-        self,
-        arrays: Any,
-        q_nhd: jax.Array,
-        k_nhd: jax.Array,
-        v_nhd: jax.Array,
-        bias_eh: jax.Array | None,
-        *,
-        dropout: Dropout | None = None,
-        kernel: str | Backend = "auto",
-    ) -> jax.Array:
-        """Attention of this device's nodes, inside `shard_map`."""
+    def stages(self, arrays: Any) -> tuple[Stage, ...]:
+        """What happens on a device, one stage after the other, inside `shard_map`."""
         ...
 
-    def propagate(
-        self,
-        arrays: Any,
-        q_nhd: jax.Array,
-        k_nhd: jax.Array,
-        v_nhd: jax.Array,
-        bias_eh: jax.Array | None,
-        *,
-        rounds: int,
-        restart: float,
-        dropout: Dropout | None = None,
-        kernel: str | Backend = "auto",
-    ) -> jax.Array:
-        """Rounds of attention with the same weights, inside `shard_map`."""
-        ...
-
-    def demand(self, cut: Cut, model: ModelShape, mesh: MeshShape) -> Demand:
-        """What it costs, by arithmetic."""
+    def demand(self, cut: Cut, work: OpWork, mesh: MeshShape) -> Demand:
+        """What one call of the op costs, by arithmetic."""
         ...
 
     def padded_edges(self, cut: Cut, mesh: MeshShape) -> int:
@@ -189,96 +169,13 @@ class Strategy(Protocol):
         ...
 
 
-class RoundByRound:
-    """Propagation for strategies that keep nothing of what they fetch from round to round."""
-
-    def propagate(
-        self: Any,
-        arrays: Any,
-        q_nhd: jax.Array,
-        k_nhd: jax.Array,
-        v_nhd: jax.Array,
-        bias_eh: jax.Array | None,
-        *,
-        rounds: int,
-        restart: float,
-        **options: Any,
-    ) -> jax.Array:
-        """Attend `rounds` times, each time with a share of the start mixed back in."""
-        start_nhd = v_nhd
-        for _ in range(rounds):
-            near = v_nhd.astype(k_nhd.dtype)
-            mixed_nhd = self.attend(arrays, q_nhd, k_nhd, near, bias_eh, **options)
-            v_nhd = ((1 - restart) * mixed_nhd + restart * start_nhd).astype(start_nhd.dtype)
-        return v_nhd
-
-
-class FetchThenAttend:
-    """For strategies that first fetch rows of other parts, and then attend to those and their own.
-
-    They define `fetch(arrays, *tables)`, and `attend_fetched` with keys and values as pairs of the
-    part's own and what was fetched.
-    """
-
-    def attend(
-        self: Any,
-        arrays: Any,
-        q_nhd: jax.Array,
-        k_nhd: jax.Array,
-        v_nhd: jax.Array,
-        bias_eh: jax.Array | None,
-        **options: Any,
-    ) -> jax.Array:
-        """Fetch keys and values together, and attend."""
-        k_far, v_far = self.fetch(arrays, k_nhd, v_nhd)
-        keys, values = (k_nhd, k_far), (v_nhd, v_far)
-        return self.attend_fetched(arrays, q_nhd, keys, values, bias_eh, **options)
-
-    def propagate(
-        self: Any,
-        arrays: Any,
-        q_nhd: jax.Array,
-        k_nhd: jax.Array,
-        v_nhd: jax.Array,
-        bias_eh: jax.Array | None,
-        *,
-        rounds: int,
-        restart: float,
-        **options: Any,
-    ) -> jax.Array:
-        """Fetch keys once and values in every round, each with a share of the start mixed in."""
-        start_nhd = v_nhd
-        (k_far,) = self.fetch(arrays, k_nhd)
-        for _ in range(rounds):
-            near = v_nhd.astype(k_nhd.dtype)
-            keys, values = (k_nhd, k_far), (near, *self.fetch(arrays, near))
-            mixed_nhd = self.attend_fetched(arrays, q_nhd, keys, values, bias_eh, **options)
-            v_nhd = ((1 - restart) * mixed_nhd + restart * start_nhd).astype(start_nhd.dtype)
-        return v_nhd
-
-
-def tables_fetched(model: ModelShape) -> int:
-    """How many tables of keys or values are fetched in a forward pass, keys once if they can be."""
-    return model.layers + 1 if model.propagates else 2 * model.layers
-
-
-def attention_flops(edges: float, hidden: int) -> float:
-    """Multiplications and additions of attention over so many edges, forward and backward.
-
-    A product with the keys and one with the values forward; backward both again, and one product
-    for each of the four gradients along an edge.
-    """
-    return 2.0 * hidden * edges * (2 + 5)
-
-
-def attention_pass(
-    edges_p: np.ndarray, rows: int, senders: int, model: ModelShape, *, hides: bool = False
+def op_pass(
+    work: OpWork, edges_p: np.ndarray, rows: int, senders: int, *, hides: bool = False
 ) -> Pass:
-    """Attention of every part over so many edges."""
-    most, mean = float(edges_p.max()), float(edges_p.mean())
-    return Pass(most, mean, rows, senders, model.heads, model.hidden, hides)
+    """The op over so many edges of every part."""
+    return Pass(work, float(edges_p.max()), float(edges_p.mean()), rows, senders, hides)
 
 
 def part_rows(cut: Cut, mesh: MeshShape) -> int:
-    """Rows of every part: those of the largest, padded as `Strategy.layout` does."""
+    """Rows of every part: those of the largest, padded as `number_nodes` does."""
     return rows_of_parts(int(cut.nodes_p.max()), cut.num_parts, mesh.feature)

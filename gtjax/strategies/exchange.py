@@ -8,9 +8,8 @@ the longest of all. A round is a `ppermute`, and only pairs that have something 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -24,7 +23,9 @@ from gtjax.partition import Cut, EvenCut
 from gtjax.strategies.base import NODE, Transfer
 from gtjax.strategies.numbering import Numbering
 from gtjax.strategies.part_edges import PartEdges
-from pallas_kernels.segment_attention import EdgeList
+from pallas_kernels.edges import EdgeList
+
+Tree = Any
 
 MATCHED_PARTS = 128  # beyond, matching takes minutes, and rotations have to do
 WASTE = 1.4  # longest that a round may be, over the mean of what is said in it
@@ -103,23 +104,23 @@ def _length_that_pays(lengths: np.ndarray) -> int:
     return int(lengths.min())
 
 
-def plan_exchange(parts: list[PartEdges], numbering: Numbering) -> Exchange:
+def plan_exchange(parts: list[PartEdges], senders: Numbering) -> Exchange:
     """Find every part's halo, and the rounds that bring it."""
-    count = numbering.parts
-    needed = halos(parts, numbering)
-    bounds = np.arange(count + 1) * numbering.rows
+    count = senders.parts
+    needed = halos(parts, senders)
+    bounds = np.arange(count + 1) * senders.rows
     first_pq = np.array([np.searchsorted(positions, bounds) for positions in needed])
     next_pq, end_pq = first_pq[:, :-1].copy(), first_pq[:, 1:]
     rounds: list[Round] = []
     arrivals: list[list[np.ndarray]] = [[] for _ in parts]
     for messages in plan_rounds(end_pq - next_pq):
-        rows_ps = np.full((count, messages.rows), numbering.rows, np.int32)
+        rows_ps = np.full((count, messages.rows), senders.rows, np.int32)
         arrived = dict.fromkeys(range(count), np.zeros(0, np.int64))
         for source, target in messages.pairs:
             start = next_pq[target, source]
             end = min(start + messages.rows, end_pq[target, source])
             arrived[target] = needed[target][start:end]
-            rows_ps[source, : end - start] = arrived[target] - source * numbering.rows
+            rows_ps[source, : end - start] = arrived[target] - source * senders.rows
             next_pq[target, source] = end
         rounds.append(Round(rows_ps, messages))
         for target, positions in arrived.items():
@@ -127,9 +128,9 @@ def plan_exchange(parts: list[PartEdges], numbering: Numbering) -> Exchange:
     return Exchange(tuple(rounds), arrivals)
 
 
-def halos(parts: list[PartEdges], numbering: Numbering) -> list[np.ndarray]:
+def halos(parts: list[PartEdges], senders: Numbering) -> list[np.ndarray]:
     """Positions, ascending, of the rows that each part needs of others."""
-    return [_remote_senders(part.senders_e, p, numbering) for p, part in enumerate(parts)]
+    return [_remote_senders(part.senders_e, p, senders) for p, part in enumerate(parts)]
 
 
 def _remote_senders(senders_e: np.ndarray, part: int, numbering: Numbering) -> np.ndarray:
@@ -151,34 +152,10 @@ def stages(rounds: Sequence[Messages], capacity: int) -> list[slice]:
     return [slice(*ends) for ends in pairwise([*starts, len(rounds)])]
 
 
-@jax.custom_vjp
-def fetch_all(rounds: Sequence[Round], *tables: jax.Array) -> tuple[jax.Array, ...]:
-    """What arrives in some rounds, one after the other in one table.
-
-    With its own derivative, which adds the gradients of all rounds up in place: jax would make a
-    table of each round's and add those.
-    """
-    fetched = [fetch(each, *tables) for each in rounds]
-    return tuple(jnp.concatenate(rows) for rows in zip(*fetched, strict=True))
-
-
-def _fetch_forward(rounds: Sequence[Round], *tables: jax.Array) -> tuple[Any, Any]:
-    return fetch_all(rounds, *tables), (rounds, [jnp.zeros_like(x) for x in tables])
-
-
-def _fetch_backward(saved: Any, grads: tuple[jax.Array, ...]) -> tuple[Any, ...]:
-    rounds, nothing = saved
-    no_gradient = jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.float0), rounds)
-    return no_gradient, *bring_all_back(rounds, nothing, grads)
-
-
-fetch_all.defvjp(_fetch_forward, _fetch_backward)
-
-
 def from_arrivals(
     edges: PartEdges, arrivals: Sequence[np.ndarray], rounds: Sequence[Messages]
 ) -> EdgeList:
-    """The edges whose senders arrive in these rounds, by their place in what `fetch_all` gives."""
+    """The edges whose senders arrive in these rounds, by their place in what is fetched."""
     nothing = np.zeros(0, np.int64)
     first = np.cumsum([0, *(messages.rows for messages in rounds)])
     places = [start + np.arange(len(a)) for start, a in zip(first, arrivals, strict=False)]
@@ -190,54 +167,75 @@ def from_arrivals(
     return edges.where(found_e).from_senders(places[ascending[index_e[found_e]]])
 
 
-def fetch(each: Round, *tables: jax.Array) -> tuple[jax.Array, ...]:
-    """Send rows of the tables and receive others': one message, however many tables."""
-    flat = [x.reshape(x.shape[0], -1) for x in tables]  # see `side_by_side`
-    chosen = [
-        x.at[each.rows_s].get(mode="fill", fill_value=0, indices_are_sorted=True) for x in flat
-    ]
-    return apart(jax.lax.ppermute(side_by_side(chosen), NODE, each.messages.pairs), tables)
+def fetch_rounds(rounds: Sequence[Round], rows: Tree, zero: jax.Array | None = None) -> Tree:
+    """What arrives in some rounds, one after the other: a table of each of the rows' tables.
+
+    All tables of a type travel in one message. `zero` is 0, known only when fetching may begin.
+    """
+    tables, unpack = packed(rows)
+    arrived: list[list[jax.Array]] = [[] for _ in tables]
+    for each in rounds:
+        rows_s = each.rows_s if zero is None else each.rows_s + zero
+        for table, parts in zip(tables, arrived, strict=True):
+            chosen = table.at[rows_s].get(mode="fill", fill_value=0, indices_are_sorted=True)
+            parts.append(jax.lax.ppermute(chosen, NODE, each.messages.pairs))
+    return unpack([jnp.concatenate(parts) for parts in arrived])
 
 
-def bring_all_back(
-    rounds: Sequence[Round], totals: Sequence[jax.Array], grads: Sequence[jax.Array]
-) -> list[jax.Array]:
-    """Send gradients of what `fetch_all` gave home, and add them to the totals there."""
-    totals, start = list(totals), 0
+def bring_rounds_back(rounds: Sequence[Round], totals: Tree, grads: Tree) -> Tree:
+    """Send gradients of what `fetch_rounds` gave home, and add them to the totals there."""
+    leaving, unpack = packed(grads)
+    totals, start = jax.tree.map(lambda x: x.astype(jnp.float32), totals), 0
     for each in rounds:
         end = start + each.messages.rows
         homewards = [(target, source) for source, target in each.messages.pairs]
-        leaving = side_by_side([x[start:end] for x in grads])
-        received = apart(jax.lax.ppermute(leaving, NODE, homewards), grads)
-        for i, total in enumerate(totals):
-            back = received[i].astype(total.dtype)
-            totals[i] = total.at[each.rows_s].add(back, mode="drop", indices_are_sorted=True)
+        back = unpack([jax.lax.ppermute(x[start:end], NODE, homewards) for x in leaving])
+        totals = jax.tree.map(
+            lambda total, more, at=each.rows_s: total.at[at].add(
+                more.astype(total.dtype), mode="drop", indices_are_sorted=True
+            ),
+            totals,
+            back,
+        )
         start = end
     return totals
 
 
-def side_by_side(tables: Sequence[jax.Array]) -> jax.Array:
-    """One wide row a node: all heads of all tables.
+def packed(rows: Tree) -> tuple[list[jax.Array], Callable[[list[jax.Array]], Tree]]:
+    """One wide row a node for all tables of a type, and the way back, for any number of rows.
 
     A TPU pads the last axis to 128: kept by head, a width of 16 would take eight times the memory.
     """
-    return jnp.concatenate([x.reshape(x.shape[0], -1) for x in tables], axis=1)
+    leaves, treedef = jax.tree.flatten(rows)
+    kinds: dict[Any, list[int]] = {}
+    for number, leaf in enumerate(leaves):
+        kinds.setdefault(leaf.dtype, []).append(number)
+    flat = [x.reshape(x.shape[0], -1) for x in leaves]
+    wide = [jnp.concatenate([flat[i] for i in numbers], axis=1) for numbers in kinds.values()]
 
+    def unpack(tables: list[jax.Array]) -> Tree:
+        parts: list[Any] = [None] * len(leaves)
+        for table, numbers in zip(tables, kinds.values(), strict=True):
+            ends = np.cumsum([flat[i].shape[1] for i in numbers])
+            for number, part in zip(numbers, jnp.split(table, ends[:-1], axis=1), strict=True):
+                parts[number] = part.reshape(-1, *leaves[number].shape[1:])
+        return treedef.unflatten(parts)
 
-def apart(rows_nf: jax.Array, tables: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-    """Wide rows as tables that are shaped like these."""
-    ends = np.cumsum([math.prod(x.shape[1:]) for x in tables])
-    parts = jnp.split(rows_nf, ends[:-1], axis=1)
-    return tuple(y.reshape(-1, *x.shape[1:]) for x, y in zip(tables, parts, strict=True))
+    return wide, unpack
 
 
 def travelling(
-    rounds: Sequence[Messages], parts: int, row_bytes: int, *, forward: int, again: int, back: int
+    rounds: Sequence[Messages],
+    parts: int,
+    *,
+    row_bytes: float,
+    gradient_bytes: float,
+    again: int = 0,
 ) -> tuple[Transfer, ...]:
     """The rounds as transfers of the part that receives most.
 
-    Rows are fetched `forward` times in the forward pass and `again` times after it, and gradients
-    come back to who sent the rows `back` times.
+    Rows are fetched once in the forward pass and `again` times after it, and gradients come back
+    to who sent the rows.
     """
     heard_p: list[list[int]] = [[] for _ in range(parts)]
     told_p: list[list[int]] = [[] for _ in range(parts)]
@@ -247,13 +245,18 @@ def travelling(
             told_p[source].append(each.rows)
     if not any(each.pairs for each in rounds):  # supposed: everyone hears from everyone
         heard_p = told_p = [[each.rows for each in rounds]]
-    fetches = forward + again
+    fetches = 1 + again
     busiest = max(
-        range(len(heard_p)), key=lambda p: fetches * sum(heard_p[p]) + back * sum(told_p[p])
+        range(len(heard_p)),
+        key=lambda p: fetches * row_bytes * sum(heard_p[p]) + gradient_bytes * sum(told_p[p]),
     )
-    ways = ((heard_p, fetches, forward / fetches), (told_p, back, 0.0))
+    ways = (
+        (heard_p, row_bytes, fetches, 1 / fetches),
+        (told_p, gradient_bytes, 1, 0.0),
+    )
     return tuple(
-        Transfer("collective-permute", NODE, rows * row_bytes, times * count, True, share)
-        for rows_p, times, share in ways
+        Transfer("collective-permute", NODE, rows * size, times * count, True, share)
+        for rows_p, size, times, share in ways
         for rows, count in Counter(rows_p[busiest]).items()
+        if size
     )

@@ -1,120 +1,116 @@
-"""Nodes spread over devices; every device gathers the keys and values of all of them.
+"""Nodes spread over devices; every device gathers the rows of all of them.
 
-Moves `2 N d (P-1)/P` values forward and as many backward (a reduce-scatter of their gradients), and
-holds all N keys and values on every device. Choose it for graphs that cut badly or are small, on
-fast links: one large message a layer, and no more than that to set up.
+Of attention it moves `2 N d (P-1)/P` values forward and as many backward (a reduce-scatter of their
+gradients), and holds all N keys and values on every device; of a weighted sum half of that. Choose
+it for graphs that cut badly or are small, on fast links: one large message a table, and no more
+than that to set up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
 from gtjax.graph import Graph
-from gtjax.partition import Cut, Partition
+from gtjax.partition import Cut
 from gtjax.strategies.base import (
     NODE,
     Demand,
-    FetchThenAttend,
+    Held,
     Layout,
     MeshShape,
-    ModelShape,
+    Refusal,
     Transfer,
-    attention_flops,
-    attention_pass,
+    op_pass,
     part_rows,
-    tables_fetched,
 )
 from gtjax.strategies.fitting import only_axes
-from gtjax.strategies.numbering import number_nodes, padded
-from gtjax.strategies.part_edges import edge_numbers, edges_by_part
-from pallas_kernels.segment_attention import (
-    Backend,
-    Edges,
-    build_stacked_edges,
-    choose_backend,
-    segment_attention,
-)
+from gtjax.strategies.numbering import Numbering, padded
+from gtjax.strategies.op_work import FLOAT, OpWork
+from gtjax.strategies.part_edges import edges_by_part, stacked
+from pallas_kernels.driver import Stage
+from pallas_kernels.edges import EdgeForm, Edges
 
 
 @dataclass(frozen=True)
-class NodeAllGather(FetchThenAttend):
-    """All-gather of keys and values."""
+class NodeAllGather:
+    """All-gather of senders' rows."""
 
     name: str = "node_all_gather"
     mesh_axes: tuple[str, ...] = (NODE,)
-    exact: bool = True
+    refetches: bool = False
 
-    def check(self, model: ModelShape, mesh: MeshShape) -> None:
+    def refusal(self, works: Sequence[OpWork], mesh: MeshShape) -> Refusal | None:
         """Any number of devices along the node axis."""
-        only_axes(self, mesh)
+        return only_axes(self.name, self.mesh_axes, mesh)
 
     def layout(
         self,
         graph: Graph,
-        partition: Partition,
+        senders: Numbering,
+        receivers: Numbering,
         mesh: MeshShape,
         *,
-        kernel: str | Backend = "auto",
-        order_n: np.ndarray | None = None,
-        propagates: bool = False,
+        forms: Collection[EdgeForm] = (),
     ) -> Layout:
         """In-edges of every part, with senders numbered over all parts."""
-        numbering = number_nodes(partition, order_n, mesh.feature)
-        lists = [part.from_senders(part.senders_e) for part in edges_by_part(graph, numbering)]
-        edge_pe = edge_numbers(lists, mesh.feature)
-        arrays = build_stacked_edges(
-            lists,
-            num_senders=numbering.parts * numbering.rows,
-            num_receivers=numbering.rows,
-            layouts=choose_backend(kernel).layouts,
-            num_edges=edge_pe.shape[1],
-        )
-        return Layout(numbering, arrays, edge_pe)
+        parts = edges_by_part(graph, senders, receivers)
+        lists = [part.from_senders(part.senders_e) for part in parts]
+        sizes = (senders.parts * senders.rows, receivers.rows, mesh.feature)
+        return Layout(senders, receivers, *stacked(lists, *sizes, forms))
 
-    def fetch(self, arrays: Edges, *tables: jax.Array) -> tuple[jax.Array, ...]:
-        """The tables of all parts together; the derivative of a gather is a reduce-scatter."""
-        return tuple(_all_rows(table) for table in tables)
+    def stages(self, arrays: Edges) -> tuple[Stage, ...]:
+        """All edges, once the rows of all parts are there."""
+        return (Stage(arrays, _gather, _scatter),)
 
-    def attend_fetched(
-        self,
-        arrays: Edges,
-        q_nhd: jax.Array,
-        keys: tuple[jax.Array, jax.Array],
-        values: tuple[jax.Array, jax.Array],
-        bias_eh: jax.Array | None,
-        **options: Any,
-    ) -> jax.Array:
-        """Attention with keys and values as (the part's own, what `fetch` gave)."""
-        return segment_attention(q_nhd, keys[1], values[1], arrays, bias_eh, **options)
-
-    def demand(self, cut: Cut, model: ModelShape, mesh: MeshShape) -> Demand:
-        """Keys and values of all other parts, and their gradients back."""
-        rows = part_rows(cut, mesh)
-        others = (cut.num_parts - 1) * rows * model.hidden * model.bytes_per_value
+    def demand(self, cut: Cut, work: OpWork, mesh: MeshShape) -> Demand:
+        """The rows of all other parts, and their gradients back."""
+        rows, others = part_rows(cut, mesh), cut.num_parts - 1
         transfers = (
-            Transfer("all-gather", NODE, others, tables_fetched(model), forward=1.0),
-            Transfer("reduce-scatter", NODE, others, tables_fetched(model), forward=0.0),
+            *(
+                Transfer("all-gather", NODE, others * rows * size, forward=1.0)
+                for size in work.sender_tables
+            ),
+            *(
+                Transfer("reduce-scatter", NODE, others * rows * size, forward=0.0)
+                for size in work.gradient_tables
+            ),
         )
-        flops = model.layers * attention_flops(float(cut.edges_p.max()), model.hidden)
-        passes = (attention_pass(cut.edges_p, rows, cut.num_parts * rows, model),)
-        # Gradients of all tables, and queries, outputs and their gradients.
-        backward = 4.0 * model.hidden * rows * (2 * cut.num_parts + 4)
-        return Demand(transfers, passes, flops, 2.0 * others, 2.0 * others, backward)
+        passes = (op_pass(work, cut.edges_p, rows, cut.num_parts * rows),)
+        remote = float(others * rows * work.sender_bytes)
+        # Gradients of all tables; rows of receivers and results, and their gradients.
+        own = work.receiver_bytes + FLOAT * work.out_values
+        backward = float(rows * (cut.num_parts * work.gradient_bytes + 2 * own))
+        return Demand(transfers, passes, Held(remote, remote, backward))
 
     def padded_edges(self, cut: Cut, mesh: MeshShape) -> int:
         """Those of the fullest part."""
         return padded(cut.edges_p.max(), mesh.feature)
 
 
-def _all_rows(x_nhd: jax.Array) -> jax.Array:
-    """The rows of all parts, gathered with all heads of a node in one row.
+def _gather(rows: Any, zero: jax.Array | None) -> Any:
+    """The tables of all parts, with all heads of a node in one row.
 
     A TPU pads the last axis to 128: kept by head, a width of 16 would take eight times the memory.
     """
-    rows, heads, width = x_nhd.shape
-    every = jax.lax.all_gather(x_nhd.reshape(rows, heads * width), NODE, tiled=True)
-    return every.reshape(-1, heads, width)
+    del zero  # there is but one stage: it may begin at once
+
+    def every(x: jax.Array) -> jax.Array:
+        flat = jax.lax.all_gather(x.reshape(x.shape[0], -1), NODE, tiled=True)
+        return flat.reshape(-1, *x.shape[1:])
+
+    return jax.tree.map(every, rows)
+
+
+def _scatter(totals: Any, grads: Any) -> Any:
+    """The sum of what all parts have for this one's rows."""
+    assert totals is None, "one stage brings everything"
+
+    def own(x: jax.Array) -> jax.Array:
+        flat = jax.lax.psum_scatter(x.reshape(x.shape[0], -1), NODE, tiled=True)
+        return flat.reshape(-1, *x.shape[1:])
+
+    return jax.tree.map(own, grads)

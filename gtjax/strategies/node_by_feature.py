@@ -1,152 +1,131 @@
-"""Parts of the graph along one axis of the mesh, heads along the other.
+"""Parts of the graph along one axis of the mesh, heads or channels along the other.
 
-Within a part, devices trade rows of nodes for heads (all-to-all over the feature axis); each then
-follows any node strategy for its share of the heads, over the node axis, and the outputs are traded
-back. Halos shrink with the number of parts and messages with the number of heads, so choose it for
-many devices. Heads have to divide over the feature axis.
+Within a part, devices trade rows of nodes for heads or channels (all-to-all over the feature axis);
+each then follows any node strategy for its share of them, over the node axis, and the outputs are
+traded back (`run.py`). Halos shrink with the number of parts and messages with the number of heads,
+so choose it for many devices. An op whose heads or channels do not divide over the feature axis is
+computed whole by all devices of a group, which is right and gains nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 from gtjax.graph import Graph
-from gtjax.partition import Cut, Partition
+from gtjax.partition import Cut
 from gtjax.strategies.base import (
     FEATURE,
     NODE,
     Demand,
     Layout,
     MeshShape,
-    ModelShape,
+    Refusal,
     Strategy,
     Transfer,
     part_rows,
 )
-from gtjax.strategies.fitting import heads_divide, only_axes
+from gtjax.strategies.fitting import only_axes
 from gtjax.strategies.node_halo import NodeHalo
-from pallas_kernels.segment_attention import Backend, Dropout
+from gtjax.strategies.numbering import Numbering
+from gtjax.strategies.op_work import FLOAT, OpWork
+from pallas_kernels.driver import Stage
+from pallas_kernels.edges import EdgeForm
 
 
 @dataclass(frozen=True)
 class NodeByFeature:
-    """A node strategy for a share of the heads."""
+    """A node strategy for a share of the heads or channels."""
 
     inner: Strategy = field(default_factory=NodeHalo)
     name: str = "node_by_feature"
     mesh_axes: tuple[str, ...] = (NODE, FEATURE)
 
     @property
-    def exact(self) -> bool:
+    def refetches(self) -> bool:
         """As the inner strategy."""
-        return self.inner.exact
+        return self.inner.refetches
 
-    def check(self, model: ModelShape, mesh: MeshShape) -> None:
-        """Heads divide over the feature axis, and the inner strategy takes the node axis."""
-        only_axes(self, mesh)
-        heads_divide(self, model, mesh)
-        self.inner.check(model, MeshShape(mesh.node))
+    def refusal(self, works: Sequence[OpWork], mesh: MeshShape) -> Refusal | None:
+        """Some op divides over the feature axis, and the inner strategy takes the node axis."""
+        refused = only_axes(self.name, self.mesh_axes, mesh)
+        refused = refused or self.inner.refusal(works, MeshShape(mesh.node))
+        if refused or not works or any(work.split(mesh.feature) for work in works):
+            return refused
+        heads = sorted({work.heads for work in works})
+        return Refusal(
+            f"{self.name} splits heads evenly: {' or '.join(map(str, heads))} heads do not divide "
+            f"over {mesh.feature} devices",
+            "Use fewer devices along the feature axis, a node strategy, or change model.heads",
+        )
 
     def layout(
         self,
         graph: Graph,
-        partition: Partition,
+        senders: Numbering,
+        receivers: Numbering,
         mesh: MeshShape,
         *,
-        kernel: str | Backend = "auto",
-        order_n: np.ndarray | None = None,
-        propagates: bool = False,
+        forms: Collection[EdgeForm] = (),
     ) -> Layout:
         """That of the inner strategy: all devices of a part hold the part's edges."""
-        return self.inner.layout(
-            graph, partition, mesh, kernel=kernel, order_n=order_n, propagates=propagates
-        )
+        return self.inner.layout(graph, senders, receivers, mesh, forms=forms)
 
-    def attend(
-        self,
-        arrays: Any,
-        q_nhd: jax.Array,
-        k_nhd: jax.Array,
-        v_nhd: jax.Array,
-        bias_eh: jax.Array | None,
-        *,
-        dropout: Dropout | None = None,
-        kernel: str | Backend = "auto",
-    ) -> jax.Array:
-        """All rows of the part for some heads, attention, and back."""
-        q, k, v, bias = _some_heads(q_nhd, k_nhd, v_nhd, bias_eh)
-        dropout = _of_these_heads(dropout, q.shape[1])
-        out = self.inner.attend(arrays, q, k, v, bias, dropout=dropout, kernel=kernel)
-        return _some_rows(out)
+    def stages(self, arrays: Any) -> tuple[Stage, ...]:
+        """Those of the inner strategy."""
+        return self.inner.stages(arrays)
 
-    def propagate(
-        self,
-        arrays: Any,
-        q_nhd: jax.Array,
-        k_nhd: jax.Array,
-        v_nhd: jax.Array,
-        bias_eh: jax.Array | None,
-        *,
-        dropout: Dropout | None = None,
-        **options: Any,
-    ) -> jax.Array:
-        """All rounds for some heads: two exchanges over the feature axis, however many rounds."""
-        q, k, v, bias = _some_heads(q_nhd, k_nhd, v_nhd, bias_eh)
-        dropout = _of_these_heads(dropout, q.shape[1])
-        return _some_rows(self.inner.propagate(arrays, q, k, v, bias, dropout=dropout, **options))
-
-    def demand(self, cut: Cut, model: ModelShape, mesh: MeshShape) -> Demand:
-        """The inner strategy's for a share of the heads, and the trade of rows for heads."""
-        size = mesh.feature
-        share = replace(model, hidden=model.hidden // size, heads=max(1, model.heads // size))
-        inner = self.inner.demand(cut, share, mesh)
-        times = 2 * (1 if model.propagates else model.layers)
-        away = (size - 1) / size
-        values = part_rows(cut, mesh) / size * model.hidden * away
-        exact = 4 if model.propagates else model.bytes_per_value  # of values and results
+    def demand(self, cut: Cut, work: OpWork, mesh: MeshShape) -> Demand:
+        """The inner strategy's for a share of the op, and the trade of rows for that share."""
+        size, rows = mesh.feature, part_rows(cut, mesh)
+        edges = self.inner.padded_edges(cut, mesh)
+        inner = self.inner.demand(cut, work.share(size), mesh)
+        own = work.receiver_bytes + work.sender_bytes
+        own_back = work.receiver_bytes + work.gradient_bytes
+        out, away = FLOAT * work.out_values, (size - 1) / size
+        if work.split(size) is None:
+            everyone = (size - 1) * rows / size
+            transfers = [
+                Transfer("all-gather", FEATURE, everyone * own, forward=1.0),
+                Transfer("reduce-scatter", FEATURE, everyone * own_back, forward=0.0),
+            ]
+            transfers += _gathered_edges(work, edges, size)
+            return _with(inner, transfers, rows * own)
+        share = rows / size * away
         transfers = [
-            Transfer("all-to-all", FEATURE, values * (2 * model.bytes_per_value + exact), times),
-            Transfer("all-to-all", FEATURE, values * exact, times),
+            Transfer("all-to-all", FEATURE, share * own, forward=1.0),
+            Transfer("all-to-all", FEATURE, share * own_back, forward=0.0),
+            Transfer("all-to-all", FEATURE, share * out, count=2),
         ]
-        if model.edge_bias:
-            bias = self.inner.padded_edges(cut, mesh) / size * model.heads * 4
-            transfers.append(Transfer("all-to-all", FEATURE, bias * away, times))
-        traded = (
-            4.0 * part_rows(cut, mesh) / size * model.hidden * 4
-        )  # queries, keys, values, outputs
-        return replace(inner, transfers=(*inner.transfers, *transfers), traded_bytes=traded)
+        if work.whole_edges:
+            transfers += _gathered_edges(work, edges, size)
+        elif work.edge_bytes:
+            per = edges / size * away
+            transfers += [
+                Transfer("all-to-all", FEATURE, per * work.edge_bytes, forward=1.0),
+                Transfer("all-to-all", FEATURE, per * work.edge_gradient_bytes, forward=0.0),
+            ]
+        return _with(inner, transfers, rows / size * (own + out))
 
     def padded_edges(self, cut: Cut, mesh: MeshShape) -> int:
         """As the inner strategy."""
         return self.inner.padded_edges(cut, mesh)
 
 
-def _some_heads(
-    q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array | None
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
-    """From all heads of this device's rows to its share of the heads, of the part's rows."""
-    bias = None if bias is None else _trade(bias, split=1, join=0)
-    if v.dtype != k.dtype:  # values that are mixed more exactly than they are gathered
-        qk = _trade(jnp.stack([q, k], axis=2), split=1, join=0)
-        return qk[:, :, 0], qk[:, :, 1], _trade(v, split=1, join=0), bias
-    qkv = _trade(jnp.stack([q, k, v], axis=2), split=1, join=0)
-    return qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], bias
+def _gathered_edges(work: OpWork, edges: int, size: int) -> list[Transfer]:
+    """Every device of a group needs all of the part's edges, and gives their gradients back."""
+    others = (size - 1) * edges / size
+    both = (
+        Transfer("all-gather", FEATURE, others * work.edge_bytes, forward=1.0),
+        Transfer("reduce-scatter", FEATURE, others * work.edge_gradient_bytes, forward=0.0),
+    )
+    return [each for each in both if each.bytes]
 
 
-def _some_rows(out: jax.Array) -> jax.Array:
-    """The way back."""
-    return _trade(out, split=0, join=1)
-
-
-def _trade(x: jax.Array, split: int, join: int) -> jax.Array:
-    return jax.lax.all_to_all(x, FEATURE, split_axis=split, concat_axis=join, tiled=True)
-
-
-def _of_these_heads(dropout: Dropout | None, heads: int) -> Dropout | None:
-    """Dropout draws by the number of a head among all of them."""
-    return None if dropout is None else dropout.from_head(jax.lax.axis_index(FEATURE) * heads)
+def _with(inner: Demand, transfers: Sequence[Transfer], traded: float) -> Demand:
+    return replace(
+        inner,
+        transfers=(*inner.transfers, *transfers),
+        held=replace(inner.held, traded=float(traded)),
+    )

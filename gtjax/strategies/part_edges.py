@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from gtjax.graph import Graph
 from gtjax.graph.csr import stable_order
 from gtjax.strategies.numbering import PADDING, Numbering, padded
-from pallas_kernels.segment_attention import EdgeList
+from pallas_kernels.edges import EdgeForm, EdgeList, Edges, build_stacked_edges
 
 
 @dataclass(frozen=True)
@@ -37,19 +39,42 @@ class PartEdges:
         return EdgeList(senders_e, self.receivers_e, self.edge_ids_e)
 
 
-def edges_by_part(graph: Graph, numbering: Numbering) -> list[PartEdges]:
+def edges_by_part(graph: Graph, senders: Numbering, receivers: Numbering) -> list[PartEdges]:
     """Sort all edges by the position of their receiver, and cut them at the parts."""
-    receivers_e = numbering.position_n[graph.receivers_e]
-    order_e = stable_order(receivers_e, numbering.parts * numbering.rows)
+    receivers_e = receivers.position_n[graph.receivers_e]
+    order_e = stable_order(receivers_e, receivers.parts * receivers.rows)
     receivers_e = receivers_e[order_e]
-    senders_e = numbering.position_n[graph.senders_e[order_e]]
-    first_p = np.searchsorted(receivers_e, np.arange(numbering.parts + 1) * numbering.rows)
+    senders_e = senders.position_n[graph.senders_e[order_e]]
+    first_p = np.searchsorted(receivers_e, np.arange(receivers.parts + 1) * receivers.rows)
     return [
         PartEdges(
-            senders_e[start:end], receivers_e[start:end] - part * numbering.rows, order_e[start:end]
+            senders_e[start:end], receivers_e[start:end] - part * receivers.rows, order_e[start:end]
         )
         for part, (start, end) in enumerate(pairwise(first_p))
     ]
+
+
+def stacked(
+    lists: list[EdgeList],
+    senders: int,
+    receivers: int,
+    multiple: int,
+    forms: Collection[EdgeForm],
+    *,
+    at_least: int = 0,
+    **fit: Any,
+) -> tuple[Edges, np.ndarray]:
+    """The edges of all parts in arrays of equal shapes, and their numbers, padded alike."""
+    numbers_pe = edge_numbers(lists, multiple, at_least=at_least)
+    edges = build_stacked_edges(
+        lists,
+        num_senders=senders,
+        num_receivers=receivers,
+        forms=forms,
+        num_edges=numbers_pe.shape[1],
+        **fit,
+    )
+    return edges, numbers_pe
 
 
 def edge_numbers(parts: list[EdgeList], multiple: int, *, at_least: int = 0) -> np.ndarray:

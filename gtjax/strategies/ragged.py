@@ -23,7 +23,7 @@ import numpy as np
 
 from gtjax.partition import Cut
 from gtjax.strategies.base import NODE, Transfer
-from gtjax.strategies.exchange import apart, side_by_side
+from gtjax.strategies.exchange import Tree, packed
 
 
 @jax.tree_util.register_dataclass
@@ -80,18 +80,27 @@ def plan_ragged(needed: list[np.ndarray], rows: int) -> Ragged:
     )
 
 
-def fetch_ragged(ragged: Ragged, *tables: jax.Array) -> tuple[jax.Array, ...]:
-    """The halo's rows of the tables: one message, however many tables."""
-    chosen = [x.at[ragged.rows_s].get(mode="fill", fill_value=0) for x in tables]
-    return apart(_trade(side_by_side(chosen), ragged.sent, ragged.received), tables)
+def fetch_ragged(ragged: Ragged, rows: Tree, zero: jax.Array | None = None) -> Tree:
+    """The halo's rows of the tables: one message for all tables of a type."""
+    rows_s = ragged.rows_s if zero is None else ragged.rows_s + zero
+    tables, unpack = packed(rows)
+    chosen = [x.at[rows_s].get(mode="fill", fill_value=0) for x in tables]
+    return unpack([_trade(x, ragged.sent, ragged.received) for x in chosen])
 
 
-@jax.custom_vjp
+def bring_ragged_back(ragged: Ragged, totals: Tree, grads: Tree) -> Tree:
+    """Send gradients of what `fetch_ragged` gave home, and add them to the totals there."""
+    leaving, unpack = packed(grads)
+    back = unpack([_trade(x, ragged.received, ragged.sent) for x in leaving])
+    return jax.tree.map(
+        lambda total, more: total.astype(jnp.float32).at[ragged.rows_s].add(more, mode="drop"),
+        totals,
+        back,
+    )
+
+
 def _trade(rows_sf: jax.Array, sent: Ends, received: Ends) -> jax.Array:
-    """Pieces to where they are wanted; places that no piece reaches are zero.
-
-    jax knows the derivative, but not that both ends know all offsets: it would send those first.
-    """
+    """Pieces to where they are wanted; places that no piece reaches are zero."""
     return ragged_all_to_all(
         rows_sf,
         jnp.zeros((received.rows, *rows_sf.shape[1:]), rows_sf.dtype),
@@ -99,32 +108,18 @@ def _trade(rows_sf: jax.Array, sent: Ends, received: Ends) -> jax.Array:
     )
 
 
-def _forward(rows_sf: jax.Array, sent: Ends, received: Ends) -> tuple[jax.Array, Any]:
-    return _trade(rows_sf, sent, received), (sent, received)
-
-
-def _backward(ends: tuple[Ends, Ends], grads_sf: jax.Array) -> tuple[Any, ...]:
-    sent, received = ends
-    nothing = jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.float0), ends)
-    return _trade(grads_sf, received, sent), *nothing
-
-
-_trade.defvjp(_forward, _backward)
-
 ragged_all_to_all = bind(jax.lax.ragged_all_to_all, axis_name=NODE)
 
 
-def travelling_at_once(cut: Cut, row_bytes: int, times: int) -> tuple[Transfer, ...]:
-    """Forward and back, `times` each: what the part receives that receives most, there and here."""
+def travelling_at_once(
+    cut: Cut, *, row_bytes: float, gradient_bytes: float
+) -> tuple[Transfer, ...]:
+    """Forward and back: what the part receives that receives most, there and here."""
+    ways = ((cut.halo_p, row_bytes, 1.0), (cut.sent_p, gradient_bytes, 0.0))
     return tuple(
         Transfer(
-            "ragged-all-to-all",
-            NODE,
-            int(rows_p.max()) * row_bytes,
-            times,
-            hideable=True,
-            forward=forward,
+            "ragged-all-to-all", NODE, int(rows_p.max()) * size, hideable=True, forward=forward
         )
-        for rows_p, forward in ((cut.halo_p, 1.0), (cut.sent_p, 0.0))
-        if rows_p.any()
+        for rows_p, size, forward in ways
+        if rows_p.any() and size
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gtjax.graph import UserError
+from gtjax.core.errors import UserError
 from gtjax.partition import CutStats, Partition, cut, cut_stats
 from tests.graph.graphs import edge_pairs, make_graph
 from tests.partition.partitions import partitioned_graphs

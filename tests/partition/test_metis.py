@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from gtjax.graph import GENERATORS, UserError
+from gtjax.core.errors import UserError
+from gtjax.graph import GENERATORS
 from gtjax.partition import metis, partition_graph
 from tests.graph.graphs import make_graph
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gtjax
-from gtjax.graph import UserError
+from gtjax.core.errors import UserError
 from gtjax.partition import Partition
 from gtjax.partition.partition import MAX_PARTS
 from tests.graph.graphs import make_graph

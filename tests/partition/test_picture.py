@@ -6,7 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gtjax.graph import GENERATORS, UserError
+from gtjax.core.errors import UserError
+from gtjax.graph import GENERATORS
 from gtjax.partition import CutStats, Partition
 from gtjax.partition.picture import draw_cut, ring_order
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from gtjax.graph import GENERATORS, UserError
-from gtjax.graph.checked_files import hash_of_json
+from gtjax.core import hashed_files, hashed_folder
+from gtjax.core.errors import UserError
+from gtjax.core.hashed_files import hash_of_json
+from gtjax.graph import GENERATORS
 from gtjax.partition import Partition, open_partition, read_owners, save_partition, store
 from tests.graph.graphs import make_graph
 from tests.partition.partitions import partitioned_graphs
@@ -83,7 +85,7 @@ def test_a_part_is_mapped_and_only_its_own_files_are_read(folder):
 def test_a_part_is_checked_once(folder, monkeypatch):
     stored = open_partition(folder)
     first = stored.part(2)
-    monkeypatch.setattr(store, "hash_of_file", lambda path: pytest.fail("hashed again"))
+    monkeypatch.setattr(hashed_files, "hash_of_file", lambda path: pytest.fail("hashed again"))
     assert stored.part(2) is first
 
 
@@ -104,7 +106,7 @@ def test_a_flipped_bit_is_found_in_every_file(folder):
             bad = bytearray(good)
             bad[at] ^= 1 << int(rng.integers(8))
             path.write_bytes(bad)
-            if path.name != store.MANIFEST:
+            if path.name != store.FORMAT.manifest:
                 with pytest.raises(UserError, match=path.name):
                     open_everything(folder)
                 continue
@@ -120,7 +122,7 @@ def test_a_truncated_file_is_found_wherever_it_ends(folder):
     for path in all_files(folder):
         good = path.read_bytes()
         # The manifest may lose its last newline, and nothing else.
-        last = len(good) - (2 if path.name == store.MANIFEST else 1)
+        last = len(good) - (2 if path.name == store.FORMAT.manifest else 1)
         for end in {0, 1, last, *rng.integers(0, last, 5).tolist()}:
             path.write_bytes(good[:end])
             with pytest.raises(UserError, match=path.name):
@@ -146,7 +148,7 @@ def test_files_of_another_part_do_not_pass(folder):
 
 
 def test_another_version_is_refused(folder, monkeypatch):
-    path = folder / store.MANIFEST
+    path = folder / store.FORMAT.manifest
     content = json.loads(path.read_text())["content"] | {"version": 2}
     path.write_text(json.dumps({"hash": hash_of_json(content), "content": content}))
     with pytest.raises(UserError, match=r"version 2; this gtjax reads .* version 1"):
@@ -171,7 +173,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "_write_manifest", fail)
+    monkeypatch.setattr(hashed_folder, "write_manifest", fail)
     with pytest.raises(UserError, match="No space left on device"):
         save_partition(tmp_path / "stored", GRAPH, PARTITION)
     assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gtjax.graph import GENERATORS, UserError
+from gtjax.core.errors import UserError
+from gtjax.graph import GENERATORS
 from gtjax.partition import Partition, multilevel, stream_partition
 from gtjax.partition.label_propagation import Labels, propagate
 

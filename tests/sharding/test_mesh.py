@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
-from gtjax.graph import UserError
+from gtjax.core.errors import UserError
 from gtjax.sharding.config import ParallelConfig
-from gtjax.sharding.mesh import Spread, chosen_strategy, parse_mesh, spread
-from gtjax.strategies import STRATEGIES, MeshShape, ModelShape, NodeByFeature
+from gtjax.sharding.mesh import (
+    Spread,
+    chosen_strategy,
+    parse_mesh,
+    simulate_devices,
+    spread,
+)
+from gtjax.strategies import STRATEGIES, MeshShape, NodeByFeature, op_work
 from gtjax.strategies.node_halo import NodeHalo
-from pallas_kernels.segment_attention import BACKENDS
+from pallas_kernels import DOT_PRODUCT
 
-MODEL = ModelShape(layers=2, hidden=24, heads=6)
+ROWS = jax.ShapeDtypeStruct((7, 6, 4), np.float32)
+WORKS = [op_work(DOT_PRODUCT, ROWS, (ROWS, ROWS), None, None)]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +39,7 @@ MODEL = ModelShape(layers=2, hidden=24, heads=6)
     ],
 )
 def test_defaults_that_work(asked, strategy, shape):
-    got = spread(ParallelConfig(**asked), MODEL)
+    got = spread(ParallelConfig(**asked), WORKS)
     assert (got.strategy.name, got.shape) == (strategy, shape)
     assert dict(got.mesh.shape) == {"node": shape.node, "feature": shape.feature}
 
@@ -49,7 +57,7 @@ def test_defaults_that_work(asked, strategy, shape):
 )
 def test_what_cannot_run_is_refused_with_the_reason(asked, words):
     with pytest.raises(UserError, match=words):
-        spread(ParallelConfig(**asked), MODEL)
+        spread(ParallelConfig(**asked), WORKS)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +68,10 @@ def test_a_mesh_that_cannot_be_read_is_refused_with_an_example(text):
         parse_mesh(text)
 
 
-def test_every_name_that_users_may_write_is_a_strategy_and_the_other_way_round():
-    names = ParallelConfig.__dataclass_fields__["strategy"].type
-    for name in STRATEGIES:
-        assert f'"{name}"' in names.replace("'", '"')
-        assert STRATEGIES[name].name == name
+def test_a_strategy_that_is_none_is_refused_with_the_nearest():
+    assert all(strategy.name == name for name, strategy in STRATEGIES.items())
+    with pytest.raises(UserError, match="Did you mean 'node_halo'"):
+        spread(ParallelConfig(strategy="node_hallo"), WORKS)
 
 
 def test_halos_travel_as_asked():
@@ -79,7 +86,7 @@ def test_halos_travel_as_asked():
 def test_a_ragged_exchange_is_refused_on_a_cpu():
     config = ParallelConfig("node_halo", devices=2, exchange="ragged")
     with pytest.raises(UserError, match=r"runs on TPUs and GPUs; this is a CPU. Use rounds"):
-        spread(config, ModelShape(layers=1, hidden=8, heads=2))
+        spread(config, WORKS)
 
 
 @pytest.mark.parametrize(("found", "platform"), [("tpu", "tpu"), ("cuda", "gpu"), ("rocm", "gpu")])
@@ -87,6 +94,34 @@ def test_the_kernel_is_that_of_the_devices_and_not_of_this_machine(found, platfo
     mesh = SimpleNamespace(devices=np.array([[SimpleNamespace(platform=found)]]))
     there = Spread(STRATEGIES["single"], MeshShape(), mesh)  # pyright: ignore
     assert there.platform == platform
-    assert there.backend("xla") is BACKENDS["xla"]
+    assert DOT_PRODUCT.kernel("xla", platform).name == "xla"
     with pytest.raises(ValueError, match=r"runs on cpu"):
-        there.backend("cpu")
+        DOT_PRODUCT.kernel("cpu", platform)
+
+
+@pytest.mark.parametrize("asked", [{"devices": 500}, {"mesh": "node=250,feature=2"}])
+def test_too_many_simulated_devices_are_refused_at_once(monkeypatch, asked):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
+    simulated = []
+    monkeypatch.setattr(jax.config, "update", lambda name, value: simulated.append(value))
+    with pytest.raises(UserError, match=r"at most 64 devices on a CPU; found 500\. .*--hardware"):
+        simulate_devices(ParallelConfig(**asked))
+    assert not simulated
+    simulate_devices(ParallelConfig(devices=64))
+    assert simulated == [64]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("JAX_NUM_CPU_DEVICES", "500"),
+        ("XLA_FLAGS", "--xla_force_host_platform_device_count=500"),
+    ],
+)
+def test_whoever_tells_jax_himself_may_simulate_any_number(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    simulated = []
+    monkeypatch.setattr(jax.config, "update", lambda name, value: simulated.append(value))
+    simulate_devices(ParallelConfig(devices=500))
+    assert simulated == [500]

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gtjax.graph import UserError, checked_files
+from gtjax.core import hashed_files, hashed_folder
+from gtjax.core.errors import UserError
 from gtjax.sharding import stored
 from gtjax.sharding.mesh import make_mesh
 from gtjax.sharding.place import place_parts, place_rows
@@ -96,11 +97,11 @@ def test_what_devices_share_is_written_and_read_once(folder, monkeypatch):
     names = [str(path.relative_to(folder)) for path in all_files(folder)]
     rows = [f"shard-{shard:05d}/{number}.npy" for shard in range(4) for number in range(3)]
     parts = [f"shard-{shard:05d}/{number}.npy" for shard in range(2) for number in (3, 4)]
-    assert sorted(names) == sorted([stored.MANIFEST, *rows, *parts])
+    assert sorted(names) == sorted([stored.FORMAT.manifest, *rows, *parts])
     read = []
-    original = stored.map_array
+    original = hashed_folder.map_array
     monkeypatch.setattr(
-        stored, "map_array", lambda path, *a: read.append(path) or original(path, *a)
+        hashed_folder, "map_array", lambda path, *a: read.append(path) or original(path, *a)
     )
     place(folder)
     assert sorted(read) == [path for path in all_files(folder) if path.suffix == ".npy"]
@@ -159,7 +160,7 @@ def test_a_flipped_bit_is_found_in_every_file(folder):
             bad = bytearray(good)
             bad[at] ^= 1 << int(rng.integers(8))
             path.write_bytes(bad)
-            if path.name != stored.MANIFEST:
+            if path.name != stored.FORMAT.manifest:
                 with pytest.raises(UserError, match=rf"{path} is damaged.* Remove {folder}: it is"):
                     place(folder)
                 continue
@@ -207,21 +208,21 @@ def test_another_mesh_is_refused(folder, shape, name):
 
 def rewrite(folder, **changes):
     """A manifest that gives its hash and says something else."""
-    path = folder / stored.MANIFEST
+    path = folder / stored.FORMAT.manifest
     content = json.loads(path.read_text())["content"] | changes
     path.unlink()
-    checked_files.write_manifest(path, content)
+    hashed_files.write_manifest(path, content)
 
 
 def test_manifests_of_another_kind_are_refused(folder):
-    rewrite(folder, version=2)
-    with pytest.raises(UserError, match=r"version 2; this gtjax reads .* version 1\. Remove"):
+    rewrite(folder, version=3)
+    with pytest.raises(UserError, match=r"version 3; this gtjax reads .* version 2\. Remove"):
         open_store(folder)
-    rewrite(folder, version=1, tree={"class": "gtjax.strategies.exchange:Gone", "fields": {}})
+    rewrite(folder, version=2, tree={"class": "gtjax.strategies.exchange:Gone", "fields": {}})
     with pytest.raises(UserError, match=r"not of this gtjax: there is no class .*Gone"):
         open_store(folder)
     for text in ("[" * 100_000, "{}", "[]", "3", '{"content": 3}', '{"content": {}, "hash": ""}'):
-        (folder / stored.MANIFEST).write_text(text)
+        (folder / stored.FORMAT.manifest).write_text(text)
         with pytest.raises(UserError, match=r"stored\.json is damaged"):
             open_store(folder)
 
@@ -235,15 +236,15 @@ def test_shape_and_type_are_checked_even_if_the_hash_is_right(tmp_path, content)
         path.write_text(content)
     else:
         np.save(path, content, allow_pickle=True)
-    digest = checked_files.new_digest()
+    digest = hashed_files.new_digest()
     digest.update(path.read_bytes())
     for shape, dtype in [((2, 3), np.float32), ((2, 2), np.float16)]:
         with pytest.raises(UserError, match=r"0\.npy (has|is not a \.npy file)"):
-            checked_files.map_array(path, digest.hexdigest(), shape, np.dtype(dtype))
+            hashed_files.map_array(path, digest.hexdigest(), shape, np.dtype(dtype))
 
 
 def test_mistakes_are_named_and_leave_nothing_behind(folder, tmp_path, monkeypatch):
-    with pytest.raises(UserError, match=f"stored in a new folder; {folder} is there"):
+    with pytest.raises(UserError, match=f"written to a new folder; {folder} is there"):
         write(folder)
     place(folder)
     (tmp_path / "file").write_text("")
@@ -257,7 +258,7 @@ def test_mistakes_are_named_and_leave_nothing_behind(folder, tmp_path, monkeypat
 
     before = sorted(tmp_path.iterdir())
     for name in ("write_manifest", "save_array"):
-        monkeypatch.setattr(stored, name, fail)
+        monkeypatch.setattr(hashed_folder, name, fail)
         with pytest.raises(UserError, match="No space left on device"):
             write(tmp_path / "other")
         assert sorted(tmp_path.iterdir()) == before
@@ -269,5 +270,5 @@ def test_keys_of_about_come_back_as_strings(tmp_path):
 
 
 def test_a_stored_array_is_one_leaf():
-    array = StoredArray(0, "row", (4,), "float32", ("a", "b"))
+    array = StoredArray(0, "row", (4,), "float32")
     assert jax.tree.leaves((array, None)) == [array]

@@ -19,7 +19,7 @@ from gtjax.strategies import MeshShape
 from gtjax.strategies.exchange import Messages, Round
 from gtjax.strategies.node_ring import RingArrays
 from gtjax.strategies.ragged import Ends
-from pallas_kernels.segment_attention.pieces import Pieces
+from pallas_kernels.edges.pieces import Pieces
 
 plain = st.none() | st.booleans() | st.integers() | st.text()
 pairs = st.lists(st.tuples(st.integers(), st.integers())).map(tuple)

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gtjax.partition import Partition, partition_graph
-from gtjax.strategies import MeshShape, ModelShape, NodeByFeature
+from gtjax.strategies import MeshShape, NodeByFeature, op_work
 from gtjax.strategies.base import NODE
 from gtjax.strategies.node_halo import NodeHalo
 from gtjax.strategies.ragged import plan_ragged
-from pallas_kernels.segment_attention import BACKENDS
+from tests.kernels.op_cases import CASES
 from tests.strategies.on_devices import OnDevices, graph_of
-from tests.strategies.test_exact import GRAPHS, assert_equals_dense, tables
+from tests.strategies.test_exact import GRAPHS, assert_equals_reference
 
 RAGGED = NodeHalo(exchange="ragged")
 
@@ -51,7 +51,9 @@ def emulation(monkeypatch):
 )
 def test_values_and_gradients_equal_the_dense_oracle(strategy, shape):
     graph = graph_of(*GRAPHS["all at once"])
-    assert_equals_dense(graph, strategy, shape, partition_graph(graph, shape.node, "random"))
+    assert_equals_reference(
+        "dot_product, bias", graph, strategy, shape, partition_graph(graph, shape.node, "random")
+    )
 
 
 @pytest.mark.usefixtures("emulation")
@@ -59,14 +61,18 @@ def test_values_and_gradients_equal_the_dense_oracle(strategy, shape):
 def test_awkward_graphs_over_four_devices(name):
     graph = graph_of(*GRAPHS[name])
     partition = partition_graph(graph, 4, "contiguous")
-    assert_equals_dense(graph, RAGGED, MeshShape(4), partition, dropout=False)
+    assert_equals_reference(
+        "dot_product, bias", graph, RAGGED, MeshShape(4), partition, dropout=False
+    )
 
 
 @pytest.mark.usefixtures("emulation")
 def test_parts_may_be_empty_and_of_any_size():
     graph = graph_of(*GRAPHS["prime"])
     owner_n = np.where(np.arange(101) < 90, 2, np.where(np.arange(101) < 100, 0, 3))
-    assert_equals_dense(graph, RAGGED, MeshShape(4), Partition(owner_n.astype(np.int32), 4))
+    assert_equals_reference(
+        "dot_product, bias", graph, RAGGED, MeshShape(4), Partition(owner_n.astype(np.int32), 4)
+    )
 
 
 @settings(deadline=None)
@@ -98,19 +104,20 @@ def test_pieces_meet_and_bring_what_is_needed(data):
 def test_a_layer_takes_one_collective_forward_and_one_backward(platform):
     graph = graph_of(*GRAPHS["prime"])
     partition = partition_graph(graph, 4, "random")
-    here = OnDevices(graph, RAGGED, MeshShape(4), partition, BACKENDS["xla"])
-    *qkv, _, dout = tables(graph)
-    q, k, v, dout = map(here.nodes, (*qkv, dout))
+    here = OnDevices(graph, RAGGED, MeshShape(4), partition, "xla")
+    case = CASES["dot_product"]
+    rows = case.rows(graph.num_nodes, graph.num_edges)
+    q, (k, v) = here.nodes((rows["receiver"], rows["sender"]))
     loss = jax.jit(
-        jax.grad(lambda q, k, v: (here.attention(q, k, v, None) * dout).sum(), argnums=(0, 1, 2))
+        jax.grad(lambda q, k, v: here.neighbours.attend(q, k, v).sum(), argnums=(0, 1, 2))
     )
     text = loss.trace(q, k, v).lower(lowering_platforms=(platform,)).as_text()
     assert text.count("@ragged_all_to_all") == 2
     for other in ("all_gather", "all_to_all", "collective_permute", "all_reduce"):
         assert f"stablehlo.{other}" not in text, other
-    model = ModelShape(layers=3, hidden=32, heads=8)
-    transfers = RAGGED.demand(partition.cut(graph), model, MeshShape(4)).transfers
-    assert {(t.collective, t.count) for t in transfers} == {("ragged-all-to-all", model.layers)}
+    work = op_work(case.op, q, (k, v), None, None)
+    transfers = RAGGED.demand(partition.cut(graph), work, MeshShape(4)).transfers
+    assert {(t.collective, t.count) for t in transfers} == {("ragged-all-to-all", 1)}
     exchange = here.layout.arrays.exchange
-    rows = [t.bytes / (2 * 32 * 4) for t in transfers]
-    assert rows == [exchange.received.rows, exchange.sent.rows]
+    moved = [t.bytes / (2 * 32 * 4) for t in transfers]
+    assert moved == [exchange.received.rows, exchange.sent.rows]

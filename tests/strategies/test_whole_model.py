@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import numpy as np
 import pytest
 
+from gtjax.batching.prepare import in_graph_order, make_batch
 from gtjax.graph import Graph
-from gtjax.nn import ModelConfig
+from gtjax.nn.config import (
+    DecoupledConfig,
+    GATConfig,
+    GATv2Config,
+    GCNConfig,
+    GINConfig,
+    SAGEConfig,
+    TransformerConfig,
+)
+from gtjax.runs.config import TrainConfig
+from gtjax.runs.program import Program
 from gtjax.sharding.config import ParallelConfig
-from gtjax.training.config import TrainConfig
-from gtjax.training.prepare import in_graph_order, make_batch
-from gtjax.training.step import Program
-from gtjax.training.task import Task
+from tests.marks import in_turn, slow
 
 NODES = 61  # prime, so that there is padding on every number of devices
 EVERYTHING = {
     "norm": "batch",
-    "global_attention": True,
     "label_input": True,
     "positional": "random_walk",
     "positional_size": 4,
     "dropout": 0.3,
     "input_dropout": 0.1,
     "attention_dropout": 0.2,
+}
+GLOBAL = {"global_attention": True}
+PLAIN = TransformerConfig(hidden=16, heads=4, layers=2)
+FOUR = {
+    "node_all_gather": "node=4",
+    "node_halo": "node=4",
+    "node_ring": "node=4",
+    "feature_all_to_all": "feature=4",
+    "node_by_feature": "node=2,feature=2",
 }
 SPREADS = {
     "node_all_gather": ["node=3", "node=8"],
@@ -48,16 +66,37 @@ def graph() -> Graph:
     )
 
 
-def outcome(graph, parallel, **model):
-    """Loss, gradients by parameter, metrics, and probabilities in the graph's order."""
-    shape = {"hidden": 16, "heads": 4, "layers": 2, **model}
-    config = TrainConfig(model=ModelConfig(**shape), parallel=parallel)
-    program = Program(config, graph, Task.of(graph))
-    batch, state = make_batch(graph, config, program.spread), program.initial_state()
+CONFIGS = {
+    "transformer": TransformerConfig(hidden=16, heads=4, layers=2, **EVERYTHING, **GLOBAL),
+    "decoupled": DecoupledConfig(hidden=16, heads=4, layers=2, **EVERYTHING),
+}
+
+
+def program_of(graph, parallel, model, **more):
+    config = TrainConfig(model=model, parallel=parallel, **more)
+    program = Program(config, graph, config.task_of(graph))
+    return program, make_batch(graph, program.settings, program.spread), program.initial_state()
+
+
+def outcome(graph, parallel, model=PLAIN):
+    """Loss, gradients by parameter, metrics, and outputs in the graph's order."""
+    program, batch, state = program_of(graph, parallel, model)
     loss, grads = jax.jit(jax.value_and_grad(program.loss))(state.params, batch, state.step)
     outputs, metrics = jax.jit(program.predict)(state.params, batch)
-    logits = in_graph_order(batch, np.asarray(outputs.logits_nc))
+    logits = in_graph_order(batch, np.asarray(outputs.outputs))
     return {"loss": loss, "gradients": grads, "metrics": metrics, "logits": logits}
+
+
+def losses(graph, parallel, model):
+    """Of ten steps."""
+    program, batch, state = program_of(graph, parallel, model, steps=10)
+    return np.asarray(program.compiled(state, batch, 10)(state, batch, np.int32(10))[1])
+
+
+@pytest.fixture(scope="module")
+def on_one(graph):
+    """What there is to compare with: one device, asked once."""
+    return functools.cache(lambda ask, model: ask(graph, ParallelConfig(), model))
 
 
 def assert_same(got, want):
@@ -70,25 +109,60 @@ def assert_same(got, want):
     )
 
 
-@pytest.mark.parametrize("architecture", ["transformer", "decoupled"])
-@pytest.mark.parametrize("strategy", SPREADS)
-def test_everything_at_once_is_the_same_on_many_devices(graph, strategy, architecture):
-    want = outcome(graph, ParallelConfig(), architecture=architecture, **EVERYTHING)
-    for mesh in SPREADS[strategy]:
-        parallel = ParallelConfig(strategy=strategy, mesh=mesh, partitioner="random")
-        assert_same(outcome(graph, parallel, architecture=architecture, **EVERYTHING), want)
+@pytest.mark.parametrize(
+    ("name", "strategy", "mesh"),
+    [
+        pytest.param(name, *spread, id=f"{name}-{spread}", marks=() if quick else pytest.mark.slow)
+        for name, spread, quick in in_turn(
+            list(CONFIGS), [(strategy, mesh) for mesh in (0, 1) for strategy in SPREADS], every=2
+        )
+    ],
+)
+def test_everything_at_once_is_the_same_on_many_devices(graph, on_one, name, strategy, mesh):
+    spread = {"strategy": strategy, "mesh": SPREADS[strategy][mesh]}
+    parallel = ParallelConfig(**spread, partitioner="random")
+    assert_same(outcome(graph, parallel, CONFIGS[name]), on_one(outcome, CONFIGS[name]))
 
 
-@pytest.mark.parametrize("inner", ["node_all_gather", "node_ring"])
-def test_two_dimensions_take_any_node_strategy(graph, inner):
+OTHERS = [
+    GCNConfig(hidden=16, layers=2, norm="batch", residual=True),
+    SAGEConfig(hidden=16, layers=2, aggregation="max"),
+    GINConfig(hidden=16, layers=2),
+    GATConfig(hidden=16, layers=2, heads=4, attention_dropout=0.2),
+    GATv2Config(hidden=16, layers=2, heads=4, attention_dropout=0.2),
+]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "model"),
+    [
+        pytest.param(
+            strategy,
+            model,
+            id=f"{type(model).__name__}-{strategy}",
+            marks=() if quick else pytest.mark.slow,
+        )
+        for strategy, model, quick in in_turn(list(FOUR), OTHERS, keep=2)
+    ],
+)
+def test_losses_of_ten_steps_are_the_same_on_four_devices(graph, on_one, model, strategy):
+    want = on_one(losses, model)
+    assert np.isfinite(want).all()
+    assert want[-1] != want[0]  # it does train
+    parallel = ParallelConfig(strategy=strategy, mesh=FOUR[strategy], partitioner="random")
+    np.testing.assert_allclose(losses(graph, parallel, model), want, rtol=2e-5)
+
+
+@pytest.mark.parametrize("inner", ["node_all_gather", slow("node_ring")])
+def test_two_dimensions_take_any_node_strategy(graph, on_one, inner):
     parallel = ParallelConfig(strategy="node_by_feature", mesh="node=2,feature=2", inner=inner)
-    assert_same(outcome(graph, parallel), outcome(graph, ParallelConfig()))
+    assert_same(outcome(graph, parallel), on_one(outcome, PLAIN))
 
 
-@pytest.mark.parametrize("partitioner", ["contiguous", "random", "metis", "streaming"])
-def test_any_partition_gives_the_same(graph, partitioner):
+@pytest.mark.parametrize("partitioner", [slow("contiguous"), slow("random"), "metis", "streaming"])
+def test_any_partition_gives_the_same(graph, on_one, partitioner):
     parallel = ParallelConfig(strategy="node_halo", devices=4, partitioner=partitioner)
-    assert_same(outcome(graph, parallel), outcome(graph, ParallelConfig()))
+    assert_same(outcome(graph, parallel), on_one(outcome, PLAIN))
 
 
 def test_a_graph_without_edges_or_with_fewer_nodes_than_devices(graph):
@@ -100,6 +174,6 @@ def test_a_graph_without_edges_or_with_fewer_nodes_than_devices(graph):
         np.array([0, 1, 1]),
         {"train": np.array([1, 0, 0], bool), "val": np.array([0, 1, 1], bool)},
     )
+    want = outcome(small, ParallelConfig())
     for strategy in ("node_halo", "node_ring", "node_all_gather"):
-        parallel = ParallelConfig(strategy=strategy, devices=8)
-        assert_same(outcome(small, parallel), outcome(small, ParallelConfig()))
+        assert_same(outcome(small, ParallelConfig(strategy=strategy, devices=8)), want)
