@@ -1,4 +1,4 @@
-"""Graph transformers as Flax nnx modules that know nothing of devices.
+"""Models as Flax nnx modules that know nothing of devices, and what they are made of.
 
 The names are loaded when they are first used, so that `config` can be had without jax.
 """
@@ -9,41 +9,87 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gtjax.nn.architectures import ARCHITECTURES
-    from gtjax.nn.block import Attend, Block
-    from gtjax.nn.config import ModelConfig
+    from gtjax.nn.block import Block
+    from gtjax.nn.config import (
+        DecoupledConfig,
+        GATConfig,
+        GATv2Config,
+        GCNConfig,
+        GINConfig,
+        ModelConfig,
+        SAGEConfig,
+        TransformerConfig,
+    )
     from gtjax.nn.decoupled import DecoupledTransformer
-    from gtjax.nn.inputs import Inputs, Outputs
+    from gtjax.nn.gat import GAT, GATConv
+    from gtjax.nn.gatv2 import GATv2, GATv2Conv
+    from gtjax.nn.gcn import GCN, GCNConv
+    from gtjax.nn.gin import GIN, GINConv
+    from gtjax.nn.inputs import Inputs
     from gtjax.nn.labels import hide_labels, show_labels
+    from gtjax.nn.models import MODELS, Sizes, register_model
+    from gtjax.nn.neighbours import Dropped, Neighbours
     from gtjax.nn.noise import node_ids, uniform_bits
+    from gtjax.nn.pyg import load_pyg
+    from gtjax.nn.sage import GraphSAGE, SAGEConv
     from gtjax.nn.transformer import GraphTransformer
+    from gtjax.nn.transformer_conv import TransformerConv
 
-_HOME = {
-    "ARCHITECTURES": "architectures",
-    "Attend": "block",
-    "Block": "block",
-    "DecoupledTransformer": "decoupled",
-    "GraphTransformer": "transformer",
-    "Inputs": "inputs",
-    "ModelConfig": "config",
-    "Outputs": "inputs",
-    "hide_labels": "labels",
-    "node_ids": "noise",
-    "show_labels": "labels",
-    "uniform_bits": "noise",
+_NAMES = {
+    "block": "Block",
+    "config": (
+        "DecoupledConfig GATConfig GATv2Config GCNConfig GINConfig ModelConfig SAGEConfig "
+        "TransformerConfig"
+    ),
+    "decoupled": "DecoupledTransformer",
+    "gat": "GAT GATConv",
+    "gatv2": "GATv2 GATv2Conv",
+    "gcn": "GCN GCNConv",
+    "gin": "GIN GINConv",
+    "inputs": "Inputs",
+    "labels": "hide_labels show_labels",
+    "models": "MODELS Sizes register_model",
+    "neighbours": "Dropped Neighbours",
+    "noise": "node_ids uniform_bits",
+    "sage": "GraphSAGE SAGEConv",
+    "pyg": "load_pyg",
+    "transformer": "GraphTransformer",
+    "transformer_conv": "TransformerConv",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "ARCHITECTURES",
-    "Attend",
+    "GAT",
+    "GCN",
+    "GIN",
+    "MODELS",
     "Block",
+    "DecoupledConfig",
     "DecoupledTransformer",
+    "Dropped",
+    "GATConfig",
+    "GATConv",
+    "GATv2",
+    "GATv2Config",
+    "GATv2Conv",
+    "GCNConfig",
+    "GCNConv",
+    "GINConfig",
+    "GINConv",
+    "GraphSAGE",
     "GraphTransformer",
     "Inputs",
     "ModelConfig",
-    "Outputs",
+    "Neighbours",
+    "SAGEConfig",
+    "SAGEConv",
+    "Sizes",
+    "TransformerConfig",
+    "TransformerConv",
     "hide_labels",
+    "load_pyg",
     "node_ids",
+    "register_model",
     "show_labels",
     "uniform_bits",
 ]

@@ -1,92 +1,38 @@
 """The graph-transformer block: attention over edges, an optional global branch, feed-forward.
 
 Pre-norm, with residuals in float32. A block computes queries, keys and values and leaves the
-attention itself to `attend`, so it does not know how, or over how many devices, that is done.
+attention itself to the neighbours, so it does not know how, or over how many devices, that is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from gtjax.nn.config import ModelConfig
+from gtjax.nn.config import TransformerConfig
+from gtjax.nn.dense import linear
+from gtjax.nn.inputs import Inputs
+from gtjax.nn.neighbours import Neighbours
 from gtjax.nn.noise import Noise
 from gtjax.nn.norm import Norm, make_norm
 from gtjax.nn.recompute import Late, recomputed
 
 
-class Attend(Protocol):
-    """Attention of every node over its in-edges: what a strategy provides."""
-
-    def __call__(
-        self,
-        q_nhd: jax.Array,
-        k_nhd: jax.Array,
-        v_nhd: jax.Array,
-        bias_eh: jax.Array | None,
-        *,
-        dropout: tuple[float, jax.Array] | None = None,
-    ) -> jax.Array:
-        """Softmax-weighted values, [nodes, heads, head width]."""
-        ...
-
-
-class Propagate(Attend, Protocol):
-    """Attention that can also mix in rounds: what a strategy provides for a decoupled model."""
-
-    def propagate(
-        self,
-        q_nhd: jax.Array,
-        k_nhd: jax.Array,
-        v_nhd: jax.Array,
-        bias_eh: jax.Array | None,
-        *,
-        rounds: int,
-        restart: float,
-        dropout: tuple[float, jax.Array] | None = None,
-    ) -> jax.Array:
-        """Values mixed so many times by the same weights, each time with a share of the start."""
-        ...
-
-
-class Watch(Protocol):
-    """Sees every activation under its name, to say where a NaN came from."""
-
-    def __call__(self, name: str, value: jax.Array) -> None:
-        """Look at `value`."""
-        ...
-
-
-def linear(inputs: int, outputs: int, config: ModelConfig, rngs: nnx.Rngs) -> nnx.Linear:
-    """A dense layer in the model's type whose sums, and so outputs, are float32."""
-    return nnx.Linear(
-        inputs,
-        outputs,
-        dtype=jnp.dtype(config.dense_dtype),
-        param_dtype=jnp.float32,
-        preferred_element_type=jnp.float32,
-        kernel_init=nnx.initializers.xavier_uniform(),
-        rngs=rngs,
-    )
-
-
 def normed_linear(
-    config: ModelConfig,
+    config: TransformerConfig,
     norm: Norm,
     layer: nnx.Linear,
     x_nf: jax.Array,
     valid_n: jax.Array | None,
-    drop: Callable[[jax.Array], jax.Array] = lambda x_nf: x_nf,
 ) -> jax.Array:
     """A dense layer of the normalised input, which is not kept if `remat` says so."""
 
     def run(modules: tuple[Norm, nnx.Linear], x_nf: jax.Array, late: Late) -> jax.Array:
         norm, layer = modules
-        return layer(drop(norm(x_nf, valid_n, late)))
+        return layer(norm(x_nf, valid_n, late))
 
     if config.remat != "none":
         return recomputed(run, (norm, layer), x_nf)
@@ -96,7 +42,7 @@ def normed_linear(
 class EdgeBias(nnx.Module):
     """A bias per edge and head from the features of the edge; none where there are no features."""
 
-    def __init__(self, config: ModelConfig, num_edge_features: int, *, rngs: nnx.Rngs):
+    def __init__(self, config: Any, num_edge_features: int, *, rngs: nnx.Rngs):
         self.weights = (
             linear(num_edge_features, config.heads, config, rngs) if num_edge_features else None
         )
@@ -113,7 +59,7 @@ class EdgeBias(nnx.Module):
 class EdgeAttention(nnx.Module):
     """Multi-head attention over edges, with a bias per edge and head from edge features."""
 
-    def __init__(self, config: ModelConfig, num_edge_features: int, *, rngs: nnx.Rngs):
+    def __init__(self, config: TransformerConfig, num_edge_features: int, *, rngs: nnx.Rngs):
         self.config = config
         self.qkv = linear(config.hidden, 3 * config.hidden, config, rngs)
         self.out = linear(config.hidden, config.hidden, config, rngs)
@@ -122,24 +68,21 @@ class EdgeAttention(nnx.Module):
     def __call__(
         self,
         x_nf: jax.Array,
-        valid_n: jax.Array | None,
         norm: Norm,
-        edge_x_ef: jax.Array | None,
-        attend: Attend,
-        noise: Noise,
+        inputs: Inputs,
+        neighbours: Neighbours,
     ) -> jax.Array:
         """Normalise, attend, and mix the heads."""
         config = self.config
         by_head = (x_nf.shape[0], config.heads, config.hidden // config.heads)
-        qkv = normed_linear(config, norm, self.qkv, x_nf, valid_n).astype(config.attention_dtype)
+        qkv = normed_linear(config, norm, self.qkv, x_nf, inputs.valid_n)
+        qkv = qkv.astype(config.attention_dtype)
         # Not by slices, whose gradients are three arrays full of zeros, added up; and apart before
         # they are by head, since a TPU pads the last axis of what it keeps to 128.
         q_nhd, k_nhd, v_nhd = (part.reshape(by_head) for part in jnp.split(qkv, 3, axis=1))
-        bias_eh = self.bias(edge_x_ef)
-        dropout = None
-        if config.attention_dropout and not noise.quiet:
-            dropout = (config.attention_dropout, noise.seed())
-        out_nhd = attend(q_nhd, k_nhd, v_nhd, bias_eh, dropout=dropout)
+        bias_eh = self.bias(inputs.edge_x_ef)
+        dropout = inputs.noise.edges(config.attention_dropout)
+        out_nhd = neighbours.attend(q_nhd, k_nhd, v_nhd, bias_eh, dropout=dropout)
         return self.out(out_nhd.reshape(x_nf.shape[0], config.hidden))
 
 
@@ -150,7 +93,7 @@ class GlobalAttention(nnx.Module):
     vanish (the kernel of Polynormer, Deng et al. 2024).
     """
 
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: TransformerConfig, *, rngs: nnx.Rngs):
         self.config = config
         self.qkv = linear(config.hidden, 3 * config.hidden, config, rngs)
         self.out = linear(config.hidden, config.hidden, config, rngs)
@@ -176,7 +119,7 @@ class GlobalAttention(nnx.Module):
 class FeedForward(nnx.Module):
     """Normalisation, then two dense layers with a GELU between them."""
 
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: TransformerConfig, *, rngs: nnx.Rngs):
         width = max(1, round(config.hidden * config.feed_forward))
         self.config = config
         self.norm = make_norm(config.norm, config.hidden, rngs=rngs)
@@ -199,7 +142,7 @@ class FeedForward(nnx.Module):
 class Block(nnx.Module):
     """One layer of the graph transformer."""
 
-    def __init__(self, config: ModelConfig, num_edge_features: int, *, rngs: nnx.Rngs):
+    def __init__(self, config: TransformerConfig, num_edge_features: int, *, rngs: nnx.Rngs):
         self.rate = config.dropout
         self.norm = make_norm(config.norm, config.hidden, rngs=rngs)
         self.attention = EdgeAttention(config, num_edge_features, rngs=rngs)
@@ -207,24 +150,19 @@ class Block(nnx.Module):
         self.feed_forward = FeedForward(config, rngs=rngs) if config.feed_forward else None
 
     def __call__(
-        self,
-        x_nf: jax.Array,
-        edge_x_ef: jax.Array | None,
-        valid_n: jax.Array | None,
-        attend: Attend,
-        noise: Noise,
-        watch: Watch,
+        self, x_nf: jax.Array, inputs: Inputs, neighbours: Neighbours, name: str = "block"
     ) -> jax.Array:
         """Attention branch, then feed-forward branch, each added to its input."""
-        change_nf = self.attention(x_nf, valid_n, self.norm, edge_x_ef, attend, noise)
-        watch("attention", change_nf)
+        noise, valid_n = inputs.noise, inputs.valid_n
+        change_nf = self.attention(x_nf, self.norm, inputs, neighbours)
+        inputs.see(f"{name}.attention", change_nf)
         if self.everywhere is not None:
             global_nf = self.everywhere(x_nf, valid_n, self.norm)
-            watch("global attention", global_nf)
+            inputs.see(f"{name}.global attention", global_nf)
             change_nf += global_nf
         x_nf = x_nf + noise.drop(change_nf, self.rate)
         if self.feed_forward is not None:
             change_nf = self.feed_forward(x_nf, valid_n, noise)
-            watch("feed-forward", change_nf)
+            inputs.see(f"{name}.feed-forward", change_nf)
             x_nf = x_nf + noise.drop(change_nf, self.rate)
         return x_nf

@@ -1,26 +1,56 @@
-"""What a graph transformer looks like; free of jax, so that `--help` is instant."""
+"""The settings of every model, one class each; free of jax, so that `--help` is instant.
+
+Which module a class configures is in `gtjax/nn/models.py`. The rest of gtjax knows no model: what
+it has to ask of one it asks by `setting_of`, which has an answer for configs without such a field.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+Norm = Literal["layer", "rms", "batch", "none"]
+Positional = Literal["none", "random_walk", "laplacian"]
+Dtype = Literal["float32", "mixed", "bfloat16"]
+
+# What a model without such a setting does, for those who have to know.
+UNSET: dict[str, Any] = {
+    "hidden": 64,
+    "layers": 1,
+    "heads": 1,
+    "norm": "none",
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "feed_forward": 0.0,
+    "global_attention": False,
+    "positional": "none",
+    "positional_size": 0,
+    "label_input": False,
+    "dense_dtype": "float32",
+    "attention_dtype": "float32",
+    "remat": "none",
+    "propagates": False,
+}
+
+
+def setting_of(config: Any, name: str) -> Any:
+    """What a model's config says of `name`, or what `UNSET` says where it has no such field."""
+    return getattr(config, name, UNSET[name])
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """Shape of the graph transformer."""
+class TransformerConfig:
+    """Graph transformer: blocks of attention and feed-forward."""
 
-    architecture: Literal["transformer", "decoupled"] = "transformer"
-    """Blocks of attention and feed-forward, or a node-wise network and rounds of propagation."""
     hidden: int = 64
     """Width of the model."""
     layers: int = 3
-    """Number of blocks, or of rounds of propagation."""
+    """Number of blocks."""
     heads: int = 4
     """Attention heads; they divide the width."""
     feed_forward: float = 2.0
     """Width of the feed-forward layers over that of the model; 0 leaves them out."""
-    norm: Literal["layer", "rms", "batch", "none"] = "layer"
+    norm: Norm = "layer"
     """Normalisation before each branch; "batch" is over the nodes of the graph."""
     dropout: float = 0.3
     """Share of hidden values dropped in training."""
@@ -28,47 +58,206 @@ class ModelConfig:
     """Share of node features dropped in training."""
     attention_dropout: float = 0.0
     """Share of (edge, head) weights dropped in training."""
-    restart: float = 0.1
-    """Decoupled only: share of the start mixed back in after every round."""
     global_attention: bool = False
     """Add a branch of linear attention from every node to every node."""
-    positional: Literal["none", "random_walk", "laplacian"] = "none"
+    positional: Positional = "none"
     """Positional encoding added to the input."""
     positional_size: int = 16
     """Width of the positional encoding."""
     label_input: bool = False
     """Feed known training labels as input and learn to predict the ones hidden at random."""
-    dtype: Literal["float32", "mixed", "bfloat16"] = "float32"
+    dtype: Dtype = "float32"
     """Type of the arithmetic; sums and parameters stay float32. "mixed" is float32, but stores the
     queries, keys and values of attention in bfloat16, which halves the bytes that it gathers."""
 
     remat: Literal["auto", "none", "elementwise", "block"] = "auto"
     """What the backward pass computes again instead of keeping it. "elementwise": normalisations,
     GELUs and dropout. "block": all of a block. "auto": as the plan says, or elementwise without
-    one. Transformer only; see `gtjax/nn/recompute.py`."""
+    one. See `gtjax/nn/recompute.py`."""
 
     @property
     def dense_dtype(self) -> str:
         """What dense layers compute in."""
-        return "bfloat16" if self.dtype == "bfloat16" else "float32"
+        return dense_dtype(self.dtype)
 
     @property
     def attention_dtype(self) -> str:
         """What queries, keys and values are stored in."""
-        return "float32" if self.dtype == "float32" else "bfloat16"
+        return attention_dtype(self.dtype)
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "layers", "heads", "positional_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"model.{name} is at least 1; found {getattr(self, name)}")
-        if self.hidden % self.heads:
-            near = self.heads * max(1, round(self.hidden / self.heads))
-            raise ValueError(
-                f"model.heads divides model.hidden: {self.hidden} is not a multiple of "
-                f"{self.heads}. Use --model.hidden {near} or another number of heads."
-            )
-        for name in ("dropout", "input_dropout", "attention_dropout", "restart"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"model.{name} is in [0, 1); found {getattr(self, name)}")
+        at_least_one(self, "hidden", "layers", "heads", "positional_size")
+        heads_divide(self)
+        shares(self, "dropout", "input_dropout", "attention_dropout")
         if self.feed_forward < 0:
             raise ValueError(f"model.feed_forward is not negative; found {self.feed_forward}")
+
+
+@dataclass(frozen=True)
+class DecoupledConfig:
+    """A node-wise network, then rounds of propagation by the same attention weights."""
+
+    hidden: int = 64
+    """Width of the model."""
+    layers: int = 3
+    """Rounds of propagation."""
+    heads: int = 4
+    """Attention heads; they divide the width."""
+    norm: Norm = "layer"
+    """Normalisation of the node-wise network; "batch" is over the nodes of the graph."""
+    dropout: float = 0.3
+    """Share of hidden values dropped in training."""
+    input_dropout: float = 0.0
+    """Share of node features dropped in training."""
+    attention_dropout: float = 0.0
+    """Share of (edge, head) weights dropped in training, drawn anew every round."""
+    restart: float = 0.1
+    """Share of the start mixed back in after every round."""
+    positional: Positional = "none"
+    """Positional encoding added to the input."""
+    positional_size: int = 16
+    """Width of the positional encoding."""
+    label_input: bool = False
+    """Feed known training labels as input and learn to predict the ones hidden at random."""
+    dtype: Dtype = "float32"
+    """Type of the arithmetic; sums and parameters stay float32. "mixed" is float32, but stores the
+    queries, keys and values of attention in bfloat16, which halves the bytes that it gathers."""
+
+    @property
+    def dense_dtype(self) -> str:
+        """What dense layers compute in."""
+        return dense_dtype(self.dtype)
+
+    @property
+    def attention_dtype(self) -> str:
+        """What queries, keys and values are stored in."""
+        return attention_dtype(self.dtype)
+
+    @property
+    def propagates(self) -> bool:
+        """It calls `Neighbours.propagate`, for which edges are laid out once more."""
+        return True
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "hidden", "layers", "heads", "positional_size")
+        heads_divide(self)
+        shares(self, "dropout", "input_dropout", "attention_dropout", "restart")
+
+
+@dataclass(frozen=True)
+class StackConfig:
+    """What all stacks of convolutions have in common; see `gtjax/nn/stack.py`."""
+
+    hidden: int = 64
+    """Width of the model."""
+    layers: int = 3
+    """Number of convolutions."""
+    norm: Norm = "layer"
+    """Normalisation after each convolution; "batch" is over the nodes of the graph."""
+    residual: bool = False
+    """Add a linear layer of its input to the output of each convolution."""
+    dropout: float = 0.3
+    """Share of hidden values dropped in training."""
+    input_dropout: float = 0.0
+    """Share of node features dropped in training."""
+    positional: Positional = "none"
+    """Positional encoding beside the features."""
+    positional_size: int = 16
+    """Width of the positional encoding."""
+    label_input: bool = False
+    """Feed known training labels as input and learn to predict the ones hidden at random."""
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "hidden", "layers", "positional_size")
+        shares(self, "dropout", "input_dropout")
+
+
+@dataclass(frozen=True)
+class GCNConfig(StackConfig):
+    """Graph convolutional network (Kipf and Welling 2017)."""
+
+
+@dataclass(frozen=True)
+class SAGEConfig(StackConfig):
+    """GraphSAGE (Hamilton et al. 2017)."""
+
+    aggregation: Literal["mean", "max", "sum"] = "mean"
+    """What is taken of the neighbours."""
+
+
+@dataclass(frozen=True)
+class GINConfig(StackConfig):
+    """Graph isomorphism network (Xu et al. 2019)."""
+
+    eps: float = 0.0
+    """How much more a node counts than its neighbours, at the start."""
+    train_eps: bool = True
+    """Learn that, one number a layer."""
+
+
+@dataclass(frozen=True)
+class AdditiveConfig(StackConfig):
+    """What GAT and GATv2 have in common."""
+
+    heads: int = 4
+    """Attention heads; they divide the width."""
+    attention_dropout: float = 0.0
+    """Share of (edge, head) weights dropped in training."""
+    slope: float = 0.2
+    """Of the leaky ReLU of the scores, below zero."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(self, "heads")
+        heads_divide(self)
+        shares(self, "attention_dropout")
+        if not 0 <= self.slope <= 1:
+            raise ValueError(f"model.slope is in [0, 1]; found {self.slope}")
+
+
+@dataclass(frozen=True)
+class GATConfig(AdditiveConfig):
+    """Graph attention network (Velickovic et al. 2018)."""
+
+
+@dataclass(frozen=True)
+class GATv2Config(AdditiveConfig):
+    """Graph attention network with dynamic attention (Brody et al. 2022)."""
+
+
+def at_least_one(config: Any, *names: str) -> None:
+    """Refuse a size below 1."""
+    for name in names:
+        if getattr(config, name) < 1:
+            raise ValueError(f"model.{name} is at least 1; found {getattr(config, name)}")
+
+
+def shares(config: Any, *names: str) -> None:
+    """Refuse a share that is not one."""
+    for name in names:
+        if not 0 <= getattr(config, name) < 1:
+            raise ValueError(f"model.{name} is in [0, 1); found {getattr(config, name)}")
+
+
+def heads_divide(config: Any) -> None:
+    """Refuse heads of unequal width."""
+    if config.hidden % config.heads:
+        near = config.heads * max(1, round(config.hidden / config.heads))
+        raise ValueError(
+            f"model.heads divides model.hidden: {config.hidden} is not a multiple of "
+            f"{config.heads}. Use --model.hidden {near} or another number of heads."
+        )
+
+
+def dense_dtype(dtype: str) -> str:
+    """What dense layers compute in."""
+    return "bfloat16" if dtype == "bfloat16" else "float32"
+
+
+def attention_dtype(dtype: str) -> str:
+    """What queries, keys and values are stored in."""
+    return "float32" if dtype == "float32" else "bfloat16"
+
+
+# The default model's, by the name it had when there was no other.
+ModelConfig = TransformerConfig

@@ -16,49 +16,33 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from gtjax.nn.block import EdgeBias, Propagate, Watch, linear
-from gtjax.nn.config import ModelConfig
-from gtjax.nn.inputs import InputLayer, Inputs, Outputs
-from gtjax.nn.noise import Noise
+from gtjax.nn.block import EdgeBias
+from gtjax.nn.config import DecoupledConfig
+from gtjax.nn.dense import linear
+from gtjax.nn.inputs import InputLayer, Inputs
+from gtjax.nn.models import Sizes
+from gtjax.nn.neighbours import Neighbours
 from gtjax.nn.norm import make_norm
 
 
 class DecoupledTransformer(nnx.Module):
-    """Input layer, node-wise network, rounds of attention, output layer."""
+    """Input layer, node-wise network, rounds of attention."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        num_features: int,
-        num_classes: int,
-        num_edge_features: int = 0,
-        *,
-        rngs: nnx.Rngs,
-    ):
+    Config = DecoupledConfig
+
+    def __init__(self, config: DecoupledConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         self.config = config
-        self.input = InputLayer(config, num_features, num_classes, rngs=rngs)
+        self.input = InputLayer(config, sizes, rngs=rngs)
         self.norm = make_norm(config.norm, config.hidden, rngs=rngs)
         self.query_key = linear(config.hidden, 2 * config.hidden, config, rngs)
-        self.bias = EdgeBias(config, num_edge_features, rngs=rngs)
-        self.output = linear(config.hidden, num_classes, config, rngs)
+        self.bias = EdgeBias(config, sizes.edge_features, rngs=rngs)
 
-    def __call__(
-        self,
-        inputs: Inputs,
-        attend: Propagate,
-        *,
-        key: jax.Array | None = None,
-        watch: Watch | None = None,
-    ) -> Outputs:
-        """Run the model: in training with a random `key`, in evaluation without."""
-        config = self.config
-        if inputs.degree_n is None:
-            raise ValueError("the decoupled model needs the degrees of the nodes (Inputs.degree_n)")
-        noise = Noise(key, inputs.node_ids_n)
-        watch = watch or (lambda name, value: None)
-        h_nf = jax.nn.gelu(self.norm(self.input(inputs, noise, watch), inputs.valid_n))
+    def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
+        """Embeddings of all nodes, [nodes, hidden]."""
+        config, noise = self.config, inputs.noise
+        h_nf = jax.nn.gelu(self.norm(self.input(inputs), inputs.valid_n))
         by_head = (h_nf.shape[0], config.heads, config.hidden // config.heads)
-        root_n1 = jnp.sqrt(jnp.maximum(inputs.degree_n, 1.0))[:, None]
+        root_n1 = jnp.sqrt(jnp.maximum(neighbours.degree_n, 1.0))[:, None]
         start_nhd = (h_nf / root_n1).reshape(by_head)
         query_key = jnp.split(self.query_key(h_nf).astype(config.attention_dtype), 2, axis=1)
         q_nhd, k_nhd = (x.reshape(by_head) for x in query_key)
@@ -67,16 +51,13 @@ class DecoupledTransformer(nnx.Module):
             # One draw for all rounds is cheaper, but cost Cora three points of accuracy.
             value_nhd = start_nhd
             for _ in range(config.layers):
-                dropout = (config.attention_dropout, noise.seed())
+                dropout = noise.edges(config.attention_dropout)
                 values = value_nhd.astype(config.attention_dtype)
-                mixed_nhd = attend(q_nhd, k_nhd, values, bias_eh, dropout=dropout)
+                mixed_nhd = neighbours.attend(q_nhd, k_nhd, values, bias_eh, dropout=dropout)
                 value_nhd = (1 - config.restart) * mixed_nhd + config.restart * start_nhd
         else:
-            value_nhd = attend.propagate(
+            value_nhd = neighbours.propagate(
                 q_nhd, k_nhd, start_nhd, bias_eh, rounds=config.layers, restart=config.restart
             )
-        watch("rounds", value_nhd)
-        embeddings_nf = value_nhd.reshape(h_nf.shape[0], config.hidden) * root_n1
-        logits_nc = self.output(noise.drop(embeddings_nf, config.dropout))
-        watch("output", logits_nc)
-        return Outputs(logits_nc, embeddings_nf)
+        inputs.see("rounds", value_nhd)
+        return value_nhd.reshape(h_nf.shape[0], config.hidden) * root_n1

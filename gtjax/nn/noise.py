@@ -13,6 +13,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from gtjax.nn.neighbours import Dropped
+
 
 class Noise:
     """Where a model in training takes its randomness from; `Noise(None)` is evaluation."""
@@ -51,6 +53,10 @@ class Noise:
 
         return drop
 
+    def edges(self, rate: float) -> Dropped | None:
+        """A new draw of what to drop along edges, for `Neighbours`; None in evaluation."""
+        return None if self.quiet or rate == 0 else Dropped(rate, self.seed())
+
     def copy(self) -> Noise:
         """One that will draw the same from here on."""
         return copy.copy(self)
@@ -61,8 +67,10 @@ class Noise:
 
 
 def node_ids(x_nf: jax.Array, node_ids_n: jax.Array | None) -> jax.Array:
-    """The nodes' numbers in the whole graph: as given, or their order."""
-    return jnp.arange(x_nf.shape[0], dtype=jnp.uint32) if node_ids_n is None else node_ids_n
+    """The nodes' numbers in the whole graph; rows that are no nodes are numbered in order."""
+    if node_ids_n is None or len(node_ids_n) != len(x_nf):
+        return jnp.arange(len(x_nf), dtype=jnp.uint32)
+    return node_ids_n
 
 
 def uniform_bits(ids_n: jax.Array, channels: int, seed: jax.Array) -> jax.Array:

@@ -1,7 +1,8 @@
-"""`GraphTransformer`: node features in, logits and embeddings out.
+"""`GraphTransformer`: sparse attention over the edges of the graph, block by block.
 
-Attention is sparse, over the edges of the graph (Dwivedi and Bresson 2021, Shi et al. 2021), with
-an optional global branch. The model receives `attend` as an argument and names no device.
+After Dwivedi and Bresson (2021) and Shi et al. (2021), with an optional global branch. An edge
+costs the rows of its sender's key and value, so choose it where labels are many and the graph says
+less than the features; the recomputation options trade arithmetic for memory.
 """
 
 from __future__ import annotations
@@ -9,74 +10,50 @@ from __future__ import annotations
 import jax
 from flax import nnx
 
-from gtjax.nn.block import Attend, Block, Watch, linear, normed_linear
-from gtjax.nn.config import ModelConfig
-from gtjax.nn.inputs import InputLayer, Inputs, Outputs
-from gtjax.nn.noise import Noise
+from gtjax.nn.block import Block
+from gtjax.nn.config import TransformerConfig
+from gtjax.nn.inputs import InputLayer, Inputs
+from gtjax.nn.models import Sizes
+from gtjax.nn.neighbours import Neighbours
 from gtjax.nn.norm import make_norm
 from gtjax.nn.recompute import Late, recomputed
 
 
 class GraphTransformer(nnx.Module):
-    """Input layer, blocks of attention and feed-forward, output layer."""
+    """Input layer, blocks of attention and feed-forward, a last normalisation."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        num_features: int,
-        num_classes: int,
-        num_edge_features: int = 0,
-        *,
-        rngs: nnx.Rngs,
-    ):
+    Config = TransformerConfig
+
+    def __init__(self, config: TransformerConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         self.config = config
-        self.input = InputLayer(config, num_features, num_classes, rngs=rngs)
+        self.input = InputLayer(config, sizes, rngs=rngs)
         self.blocks = nnx.List(
-            [Block(config, num_edge_features, rngs=rngs) for _ in range(config.layers)]
+            [Block(config, sizes.edge_features, rngs=rngs) for _ in range(config.layers)]
         )
         self.output_norm = make_norm(config.norm, config.hidden, rngs=rngs)
-        self.output = linear(config.hidden, num_classes, config, rngs)
 
-    def __call__(
-        self,
-        inputs: Inputs,
-        attend: Attend,
-        *,
-        key: jax.Array | None = None,
-        watch: Watch | None = None,
-    ) -> Outputs:
-        """Run the model: in training with a random `key`, in evaluation without."""
-        config, noise = self.config, Noise(key, inputs.node_ids_n)
-        see = watch or (lambda name, value: None)
-        h_nf = self.input(inputs, noise, see)
+    def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
+        """Embeddings of all nodes, [nodes, hidden]."""
+        h_nf = self.input(inputs)
         for number, block in enumerate(self.blocks):
-            if config.remat == "block" and watch is None:  # one who watches sees it computed once
-                h_nf = _recomputed_block(block, h_nf, inputs, attend, noise)
-                continue
-            h_nf = block(
-                h_nf,
-                inputs.edge_x_ef,
-                inputs.valid_n,
-                attend,
-                noise,
-                lambda name, value, number=number: see(f"blocks.{number}.{name}", value),
-            )
-        embeddings_nf = self.output_norm(h_nf, inputs.valid_n)
-        drop = noise.dropper(config.dropout)
-        logits_nc = normed_linear(config, self.output_norm, self.output, h_nf, inputs.valid_n, drop)
-        see("output", logits_nc)
-        return Outputs(logits_nc, embeddings_nf)
+            # One who watches sees it computed once.
+            if self.config.remat == "block" and inputs.watch is None:
+                h_nf = _recomputed_block(block, h_nf, inputs, neighbours)
+            else:
+                h_nf = block(h_nf, inputs, neighbours, f"blocks.{number}")
+        return self.output_norm(h_nf, inputs.valid_n)
 
 
 def _recomputed_block(
-    block: Block, h_nf: jax.Array, inputs: Inputs, attend: Attend, noise: Noise
+    block: Block, h_nf: jax.Array, inputs: Inputs, neighbours: Neighbours
 ) -> jax.Array:
+    noise = inputs.noise
     before, after = noise.copy(), noise.copy()
 
     def run(block: Block, h_nf: jax.Array, edge_x_ef: jax.Array | None, late: Late) -> jax.Array:
         after.follow(before)  # it is traced twice, and draws the same both times
-        unseen = lambda name, value: None  # noqa: E731
-        return block(h_nf + late, edge_x_ef, inputs.valid_n, attend, after, unseen)
+        own = inputs._replace(edge_x_ef=edge_x_ef, randomness=after)
+        return block(h_nf + late, own, neighbours)
 
     h_nf = recomputed(run, block, h_nf, inputs.edge_x_ef, strict=True)
     noise.follow(after)

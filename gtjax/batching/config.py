@@ -1,0 +1,81 @@
+"""What a step sees, as it is configured; free of jax, so that `--help` is instant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gtjax.batching.features import Scaling
+from gtjax.sharding.config import ParallelConfig
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """What is done to the graph before training."""
+
+    symmetrise: bool = True
+    """Let messages flow both ways along every edge."""
+    self_loops: bool = True
+    """Let every node attend to itself."""
+    features: Literal["auto", "none", "row", "standard"] = "auto"
+    """Scale each row to sum 1 ("row"), or each column to zero mean and unit variance ("standard").
+    "auto" takes "row" for mostly zero, non-negative features such as bags of words."""
+    reorder: Literal["auto", "always", "never"] = "auto"
+    """Let neighbours stand close together in memory, for speed: "auto" does where the graph is too
+    large for a cache. What comes out is in the graph's own order all the same."""
+
+
+@dataclass(frozen=True)
+class BatchesConfig:
+    """What a training step sees of the graph."""
+
+    batching: str = "full"
+    """ "full": all of it. "clusters": each device its clusters, without the edges between devices,
+    so that nothing but gradients travels; approximate, evaluation stays exact. "graphs": some of
+    many graphs, whole."""
+    batch_size: int | None = None
+    """With graphs: how many of the training graphs a step sees; 128 unless said otherwise."""
+    repartition: int = 10
+    """With clusters: steps between draws of new parts; 0 keeps the same parts."""
+    clusters: int = 8
+    """With clusters: how many each draw deals out to a device."""
+    coverage: Literal["none", "importance", "distance", "shrinkage"] = "importance"
+    """With clusters: how gradients of parts are weighted by what their nodes see of the graph."""
+
+    def __post_init__(self) -> None:
+        if self.repartition < 0:
+            raise ValueError(f"repartition is not negative; found {self.repartition}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"batch_size is at least 1; found {self.batch_size}")
+        if self.batch_size is not None and self.batching != "graphs":
+            raise ValueError(
+                f"batch_size goes with --batching graphs alone; --batching is {self.batching}"
+            )
+        if self.clusters < 1:
+            raise ValueError(f"clusters is at least 1; found {self.clusters}")
+
+
+@dataclass(frozen=True)
+class BatchingSettings:
+    """All that batches depend on, of the configuration of a run; see `TrainConfig.batching`."""
+
+    hidden: int
+    """Width of the model: how much is gathered along edges, and whether order matters."""
+    positional: str = "none"
+    """Encoding of positions that the model reads, or "none"."""
+    positional_size: int = 0
+    """Columns of it."""
+    forms: tuple[Any, ...] = ()
+    """Forms of the edges that the kernels of the model's ops work on."""
+    task: str = ""
+    """What is asked of the graph, in words that differ where its targets do."""
+    targets: Callable[[Any], dict[str, Any]] = lambda graph: {}
+    """Arrays of a graph that this task asks for (`Task.targets`)."""
+    scaling: Scaling | None = None
+    """Of the features, as fitted in training; None: fitted on the graph at hand."""
+    seed: int = 0
+    """Seed of partitions."""
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    prepare: PrepareConfig = field(default_factory=PrepareConfig)
+    batches: BatchesConfig = field(default_factory=BatchesConfig)

@@ -1,0 +1,44 @@
+"""The graph of a run: read where it is needed, and let go of when it is on the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gtjax.batching.prepare import MessageEdges
+from gtjax.graph import Graph, required_graph
+
+
+class Source:
+    """A graph, or how to get it."""
+
+    def __init__(self, graph: Graph | Callable[[], Graph]):
+        self._load = None if isinstance(graph, Graph) else graph
+        self._graph = graph if isinstance(graph, Graph) else None
+        self.known: MessageEdges | None = None  # what planning has prepared already
+        self.change: Callable[[Graph], Graph] = lambda graph: graph
+
+    @property
+    def node_names(self) -> np.ndarray | None:
+        """Names of the nodes, as far as the graph is here and has them."""
+        return None if self._graph is None else self._graph.names.nodes
+
+    @property
+    def seen(self) -> Graph:
+        """The graph as a model may see it: `change` says what the task takes away."""
+        return self.change(self.graph)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph, loaded when it is first asked for."""
+        if self._graph is None:
+            assert self._load is not None
+            self._graph = required_graph(self._load(), "a function that loads for fit")
+        return self._graph
+
+    def let_go(self) -> None:
+        """Forget the graph, if it can be had again."""
+        if self._load is not None:
+            self._graph = None
+        self.known = None

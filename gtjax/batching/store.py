@@ -1,0 +1,111 @@
+"""What each process of a run holds: its own shards of the graph, and no more.
+
+With several processes the first lays out the graph and writes it to the run's folder, shard by
+shard; then it lets go of the graph, and every process maps the shards of its own devices from
+there. A run that is continued on the same mesh finds them, and no process reads the graph at all.
+All hosts have to see the run's folder, as they do for checkpoints.
+
+Batchings that do not see all of the graph in every step are the exception: drawing new parts takes
+the edges, so every process keeps the graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from gtjax.batching.base import Batches, Whole
+from gtjax.batching.config import BatchingSettings
+from gtjax.batching.full import OneBatch
+from gtjax.batching.prepare import (
+    open_batch,
+    place_batch,
+    prepare,
+    store_batch,
+    whole_layout,
+)
+from gtjax.batching.source import Source
+from gtjax.batching.table import BATCHINGS
+from gtjax.core.hashed_files import hash_of_json
+from gtjax.core.progress import Progress
+from gtjax.distributed.team import Team
+from gtjax.partition import Partition
+from gtjax.sharding.mesh import Spread
+from gtjax.sharding.stored import open_store
+
+
+def make_batches(
+    source: Source,
+    settings: BatchingSettings,
+    evaluation: Spread,
+    progress: Progress | None = None,
+    partition: Partition | None = None,
+) -> Batches:
+    """The batches of one process, of which the first are placed; see `batches_of`."""
+    batching = BATCHINGS[settings.batches.batching]
+    host = prepare(source.seen, settings, progress, source.known)
+    layout, made = whole_layout(host, settings, evaluation, progress, partition)
+    whole = Whole(host, made, place_batch(host, layout, evaluation))
+    return batching.make(whole, settings, batching.training(evaluation), progress)
+
+
+def batches_of(
+    team: Team,
+    source: Source,
+    fingerprint: str,
+    settings: BatchingSettings,
+    evaluation: Spread,
+    folder: Path,
+    *,
+    partition: Partition | None = None,
+    progress: Progress | None = None,
+) -> Batches:
+    """The batches of a run, placed on the devices of all its processes.
+
+    Args:
+        team: The processes of the run.
+        source: Of the graph, which the first process reads, and only if nothing is stored.
+        fingerprint: Hash of the graph.
+        settings: What the batches depend on.
+        evaluation: How evaluation is spread over devices.
+        folder: Of the run.
+        partition: What the partitioner makes of the graph, where that is known already.
+        progress: Told how far preparing is.
+    """
+    if team.is_alone or not BATCHINGS[settings.batches.batching].sees_all:
+        with team.mistakes_shared():
+            return make_batches(source, settings, evaluation, progress, partition)
+    path = folder / "parts" / _key(fingerprint, settings, evaluation)
+
+    def write() -> None:
+        if not path.exists():  # which it does only once it is complete
+            host = prepare(source.seen, settings, progress, source.known)
+            layout, made = whole_layout(host, settings, evaluation, progress, partition)
+            about = {"graph": fingerprint, "partition": made.fingerprint}
+            store_batch(path, host, layout, evaluation, about=about)
+
+    team.from_first(write)
+    source.let_go()
+    with team.mistakes_shared():
+        return OneBatch(open_batch(path, evaluation), open_store(path).about["partition"])
+
+
+def _key(fingerprint: str, settings: BatchingSettings, spread: Spread) -> str:
+    """Names all that the layout depends on."""
+    parallel = settings.parallel
+    known: dict[str, Any] = {
+        "graph": fingerprint,
+        "seed": settings.seed,
+        "prepare": dataclasses.asdict(settings.prepare),
+        "strategy": spread.strategy.name,
+        "mesh": dataclasses.asdict(spread.shape),
+        "partitioner": parallel.partitioner,
+        "inner": parallel.inner,
+        "exchange": parallel.exchange,
+        "forms": list(settings.forms),
+        "hidden": settings.hidden,
+        "task": settings.task,
+        "positional": [settings.positional, settings.positional_size],
+    }
+    return hash_of_json(known)

@@ -1,0 +1,8 @@
+"""The ways of batching: one file a way, and one line each in `BATCHINGS`."""
+
+from gtjax.batching.base import Batching
+from gtjax.batching.clusters import Clusters
+from gtjax.batching.full import Full
+from gtjax.batching.graphs import Graphs
+
+BATCHINGS: dict[str, Batching] = {each.name: each for each in (Full(), Clusters(), Graphs())}

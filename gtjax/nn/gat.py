@@ -1,0 +1,101 @@
+"""GAT: additive attention from two numbers a node and head (Velickovic et al. 2018).
+
+The score of an edge is `leaky_relu(a_receiver . W x_i + a_sender . W x_j + bias_ij)`: one number of
+each end, so an edge costs its sender's number and value, about half of what dot-product attention
+gathers. How the senders rank is the same for every receiver; where that is too little, take GATv2.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from gtjax.nn.config import GATConfig
+from gtjax.nn.dense import dense
+from gtjax.nn.inputs import Inputs
+from gtjax.nn.models import Sizes
+from gtjax.nn.neighbours import Dropped, Neighbours
+from gtjax.nn.stack import Stack
+
+
+class GATConv(nnx.Module):
+    """Additive attention with `heads` heads, side by side in the output.
+
+    Edge features, if there are any, add a bias to the score of each head.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        heads: int = 1,
+        edge_features: int = 0,
+        *,
+        slope: float = 0.2,
+        rngs: nnx.Rngs,
+    ):
+        self.heads, self.slope = heads, slope
+        self.linear = dense(inputs, outputs, bias=False, rngs=rngs)
+        vector = (heads, outputs // heads)
+        draw = nnx.initializers.xavier_uniform()
+        self.receiver = nnx.Param(draw(rngs.params(), vector))
+        self.sender = nnx.Param(draw(rngs.params(), vector))
+        self.edge = dense(edge_features, heads, bias=False, rngs=rngs) if edge_features else None
+        self.bias = nnx.Param(jnp.zeros(outputs))
+
+    def __call__(
+        self,
+        x_nf: jax.Array,
+        neighbours: Neighbours,
+        edge_x_ef: jax.Array | None = None,
+        *,
+        dropout: Dropped | None = None,
+    ) -> jax.Array:
+        """[nodes, inputs] to [nodes, outputs]."""
+        nodes = x_nf.shape[0]
+        values_nf = self.linear(x_nf)
+        values_nhd = values_nf.reshape(nodes, self.heads, values_nf.shape[1] // self.heads)
+        receiver_nh = (values_nhd * self.receiver[...]).sum(axis=-1)
+        sender_nh = (values_nhd * self.sender[...]).sum(axis=-1)
+        out_nhd = neighbours.attend_additive(
+            receiver_nh,
+            sender_nh,
+            values_nhd,
+            edge_rows(self.edge, edge_x_ef),
+            slope=self.slope,
+            dropout=dropout,
+        )
+        return out_nhd.reshape(values_nf.shape) + self.bias[...]
+
+
+class GAT(nnx.Module):
+    """Graph attention layers one after the other."""
+
+    Config = GATConfig
+
+    def __init__(self, config: GATConfig, sizes: Sizes, *, rngs: nnx.Rngs):
+        def make(inputs: int, outputs: int) -> GATConv:
+            edge = sizes.edge_features
+            return GATConv(inputs, outputs, config.heads, edge, slope=config.slope, rngs=rngs)
+
+        self.rate = config.attention_dropout
+        self.stack = Stack(config, sizes, make, rngs=rngs)
+
+    def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
+        """Embeddings of all nodes, [nodes, hidden]."""
+
+        def run(conv: GATConv, x_nf: jax.Array) -> jax.Array:
+            dropout = inputs.noise.edges(self.rate)
+            return conv(x_nf, neighbours, inputs.edge_x_ef, dropout=dropout)
+
+        return self.stack(inputs, run)
+
+
+def edge_rows(layer: nnx.Linear | None, edge_x_ef: jax.Array | None) -> jax.Array | None:
+    """What a layer makes of the features of every edge; None where it was made for none."""
+    if layer is None:
+        return None
+    if edge_x_ef is None:
+        raise ValueError("this model was made for edge features; the graph has none")
+    return layer(edge_x_ef)

@@ -1,0 +1,88 @@
+"""GATv2: additive attention in which every receiver ranks senders its own way (Brody et al. 2022).
+
+The score of an edge is `a . leaky_relu(W_receiver x_i + W_sender x_j + W_edge e_ij)`. One row of
+the sender serves for score and value, so an edge costs that row, and arithmetic over its width.
+Edge features cost a row per edge as wide as the model.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from gtjax.nn.config import GATv2Config
+from gtjax.nn.dense import dense
+from gtjax.nn.gat import edge_rows
+from gtjax.nn.inputs import Inputs
+from gtjax.nn.models import Sizes
+from gtjax.nn.neighbours import Dropped, Neighbours
+from gtjax.nn.stack import Stack
+
+
+class GATv2Conv(nnx.Module):
+    """Dynamic additive attention with `heads` heads, side by side in the output."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        heads: int = 1,
+        edge_features: int = 0,
+        *,
+        slope: float = 0.2,
+        rngs: nnx.Rngs,
+    ):
+        self.heads, self.slope = heads, slope
+        self.sender = dense(inputs, outputs, rngs=rngs)
+        self.receiver = dense(inputs, outputs, rngs=rngs)
+        self.edge = dense(edge_features, outputs, bias=False, rngs=rngs) if edge_features else None
+        draw = nnx.initializers.xavier_uniform()
+        self.vector = nnx.Param(draw(rngs.params(), (heads, outputs // heads)))
+        self.bias = nnx.Param(jnp.zeros(outputs))
+
+    def __call__(
+        self,
+        x_nf: jax.Array,
+        neighbours: Neighbours,
+        edge_x_ef: jax.Array | None = None,
+        *,
+        dropout: Dropped | None = None,
+    ) -> jax.Array:
+        """[nodes, inputs] to [nodes, outputs]."""
+        edge_ef = edge_rows(self.edge, edge_x_ef)
+        out_nhd = neighbours.attend_additive(
+            self._by_head(self.receiver(x_nf)),
+            self._by_head(self.sender(x_nf)),
+            bias=None if edge_ef is None else self._by_head(edge_ef),
+            vector_hd=self.vector[...],
+            slope=self.slope,
+            dropout=dropout,
+        )
+        return out_nhd.reshape(x_nf.shape[0], self.bias.shape[0]) + self.bias[...]
+
+    def _by_head(self, rows: jax.Array) -> jax.Array:
+        return rows.reshape(rows.shape[0], self.heads, rows.shape[1] // self.heads)
+
+
+class GATv2(nnx.Module):
+    """GATv2 layers one after the other."""
+
+    Config = GATv2Config
+
+    def __init__(self, config: GATv2Config, sizes: Sizes, *, rngs: nnx.Rngs):
+        def make(inputs: int, outputs: int) -> GATv2Conv:
+            edge = sizes.edge_features
+            return GATv2Conv(inputs, outputs, config.heads, edge, slope=config.slope, rngs=rngs)
+
+        self.rate = config.attention_dropout
+        self.stack = Stack(config, sizes, make, rngs=rngs)
+
+    def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
+        """Embeddings of all nodes, [nodes, hidden]."""
+
+        def run(conv: GATv2Conv, x_nf: jax.Array) -> jax.Array:
+            dropout = inputs.noise.edges(self.rate)
+            return conv(x_nf, neighbours, inputs.edge_x_ef, dropout=dropout)
+
+        return self.stack(inputs, run)

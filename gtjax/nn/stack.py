@@ -1,0 +1,66 @@
+"""Convolutions one after the other, as the tuned baselines have them (Luo et al. 2024).
+
+Each layer is a convolution, plus a linear layer of its input if asked for, normalisation, ReLU and
+dropout; the dropout after the last is that of the task's head. What the convolution is is the
+model's business, and all that differs between models of this kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import jax
+from flax import nnx
+
+from gtjax.nn.config import StackConfig
+from gtjax.nn.dense import dense
+from gtjax.nn.inputs import Inputs, joined, joined_width
+from gtjax.nn.models import Sizes
+from gtjax.nn.norm import make_norm
+
+
+class Layer(nnx.Module):
+    """A convolution and what surrounds it."""
+
+    def __init__(self, conv: nnx.Module, inputs: int, config: StackConfig, *, rngs: nnx.Rngs):
+        self.conv = conv
+        width = config.hidden
+        self.residual = dense(inputs, width, rngs=rngs) if config.residual else None
+        self.norm = make_norm(config.norm, width, rngs=rngs)
+
+
+class Stack(nnx.Module):
+    """All layers of a model; `make(inputs, outputs)` gives a convolution."""
+
+    def __init__(
+        self,
+        config: StackConfig,
+        sizes: Sizes,
+        make: Callable[[int, int], nnx.Module],
+        *,
+        rngs: nnx.Rngs,
+    ):
+        self.config, self.sizes = config, sizes
+        widths = [joined_width(config, sizes), *[config.hidden] * config.layers]
+        self.layers = nnx.List(
+            [
+                Layer(make(inputs, outputs), inputs, config, rngs=rngs)
+                for inputs, outputs in pairwise(widths)
+            ]
+        )
+
+    def __call__(self, inputs: Inputs, run: Callable[[Any, jax.Array], jax.Array]) -> jax.Array:
+        """Embeddings of all nodes, where `run(conv, x_nf)` calls a convolution."""
+        config, noise = self.config, inputs.noise
+        h_nf = noise.drop(joined(config, self.sizes, inputs), config.input_dropout)
+        for number, layer in enumerate(self.layers):
+            if number:
+                h_nf = noise.drop(h_nf, config.dropout)
+            conv_nf = run(layer.conv, h_nf)
+            inputs.see(f"layers.{number}.conv", conv_nf)
+            if layer.residual is not None:
+                conv_nf += layer.residual(h_nf)
+            h_nf = jax.nn.relu(layer.norm(conv_nf, inputs.valid_n))
+        return h_nf
