@@ -3,20 +3,20 @@
 from gtjax.hardware.presets import PRESETS, preset
 from gtjax.hardware.profile import (
     COLLECTIVES,
-    AttentionPoint,
     Compute,
     Curve,
     HardwareProfile,
+    OpPoint,
     read_profile,
 )
 
 __all__ = [
     "COLLECTIVES",
     "PRESETS",
-    "AttentionPoint",
     "Compute",
     "Curve",
     "HardwareProfile",
+    "OpPoint",
     "preset",
     "read_profile",
 ]

@@ -1,4 +1,4 @@
-"""Times arithmetic on the devices at hand: dense layers, passes over memory, attention.
+"""Times arithmetic on the devices at hand: dense layers, passes over memory, ops.
 
 All devices do the same at once, since that is what they do in a step: simulated devices share the
 cores and the caches of one machine, and a figure of one of them alone would be of no use.
@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gtjax.hardware.attention import measure_attention
+from gtjax.core.progress import Progress
 from gtjax.hardware.devices import Devices
+from gtjax.hardware.ops import measure_ops
 from gtjax.hardware.profile import Compute
 
 WIDTHS = (32, 64, 128, 256, 512)
 PASS_VALUES = 2**23  # of a pass over memory, shared out over the devices of a host
-
-Progress = Callable[[float, str], None]
 
 
 def measure_compute(devices: Sequence[Any], progress: Progress) -> Compute:
@@ -34,10 +33,10 @@ def measure_compute(devices: Sequence[Any], progress: Progress) -> Compute:
     values = PASS_VALUES // every.shared
     plain = every.array(values // 128, 128)
     stream = 8.0 * values / every.seconds(lambda x: x * 1.5 + 0.5, plain)
-    bend = values / every.seconds(_bend, plain)
+    bend = values / every.seconds(bend_values, plain)
     gather, scatter = _rows_by_number(every)
-    progress(0.5, "attention")
-    attention = measure_attention(every, lambda done, text: progress(0.5 + 0.5 * done, text))
+    progress(0.5, "ops")
+    ops = measure_ops(every, lambda done, text: progress(0.5 + 0.5 * done, text))
     return Compute(
         matmul=matmul,
         stream=stream,
@@ -45,7 +44,7 @@ def measure_compute(devices: Sequence[Any], progress: Progress) -> Compute:
         fresh=_fresh(every),
         gather=gather,
         scatter=scatter,
-        attention=attention,
+        ops=ops,
         alone=_alone(every, devices, matmul),
         overlap=_overlap(every),
     )
@@ -62,7 +61,7 @@ def _matmul(every: Devices, width: int) -> float:
     return 2.0 * rows * width * width / every.seconds(jnp.matmul, x, w)
 
 
-def _bend(x: jax.Array) -> jax.Array:
+def bend_values(x: jax.Array) -> jax.Array:
     """A normalisation and a GELU, and their derivatives."""
 
     def run(x: jax.Array) -> jax.Array:

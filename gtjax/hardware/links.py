@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from gtjax.core.progress import Progress
 from gtjax.hardware.profile import COLLECTIVES, Curve
 from gtjax.hardware.timing import seconds_of
 
@@ -25,8 +26,6 @@ SIZES = tuple(2**power for power in range(8, 24, 2))  # bytes received: 256 B to
 LARGER = (2**24,)  # only where the one before took less than LARGE_SECONDS
 LARGE_SECONDS = 0.05
 ROUNDS = 4  # collectives one after the other in a program, so that its start does not count
-
-Progress = Callable[[float, str], None]
 
 
 def measure_links(devices: Sequence[Any], progress: Progress) -> tuple[Curve, ...]:

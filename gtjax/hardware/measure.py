@@ -9,23 +9,23 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from gtjax.graph.errors import UserError
-from gtjax.graph.user_cache import user_cache
+from gtjax.core.errors import UserError
+from gtjax.core.progress import Progress
+from gtjax.core.user_cache import user_cache
 from gtjax.hardware.arithmetic import measure_compute
 from gtjax.hardware.links import measure_links
 from gtjax.hardware.profile import HardwareProfile, from_json, read_profile
 
 LINKS_SHARE = 0.5  # of the time that measuring takes
+ABOUT = "a minute"  # it takes on a processor with eight simulated devices
 PACKAGES = ("gtjax", "jax", "jaxlib")
-
-Progress = Callable[[float, str], None]
 
 
 def measured_profile(
@@ -47,8 +47,19 @@ def measured_profile(
     return profile
 
 
+def measuring_notice(devices: Sequence[Any]) -> str | None:
+    """What to tell people before these devices are measured; None if they were."""
+    path = cached_path(devices)
+    if _known(path) is not None:
+        return None
+    return (
+        f"measuring {len(devices)} devices, which takes about {ABOUT}: how fast they compute and "
+        f"talk, for the plan. Only this time: it is remembered in {path}"
+    )
+
+
 def measure(devices: Sequence[Any], progress: Progress) -> HardwareProfile:
-    """Time collectives, arithmetic and attention on these devices, all processes together."""
+    """Time collectives, arithmetic and ops on these devices, all processes together."""
     first = devices[0]
     hosts = len({device.process_index for device in devices})
     kind, count = first.device_kind, len(devices)

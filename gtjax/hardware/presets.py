@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
 from gtjax.hardware.profile import COLLECTIVES, Compute, Curve, HardwareProfile
 
 GIB = 2.0**30

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
 
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-to-all", "collective-permute", "all-reduce")
-FORMAT = 1
+FORMAT = 3
 
 Points = tuple[tuple[float, float], ...]
 
@@ -59,16 +59,19 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class AttentionPoint:
-    """Seconds of an attention kernel, with every device at the same work."""
+class OpPoint:
+    """Seconds of a kernel of an op, with every device at the same work."""
 
+    op: str
     kernel: str
+    family: str  # ops that the kernel computes alike: "softmax" or "sum"
     direction: str  # "forward" or "backward"
     edges: int
     rows: int
-    senders: int  # rows of the tables of keys and values
+    senders: int  # rows of the tables that are gathered from
     heads: int
-    width: int  # of a row, over all heads
+    sender_bytes: int  # gathered for each edge
+    row_bytes: int  # of a receiver's row and of its result
     skew: float  # share of the edges that start from the busiest hundredth of the senders
     seconds: float
 
@@ -83,7 +86,7 @@ class Compute:
     fresh: float  # seconds for a byte of memory touched for the first time; 0 where it is kept
     gather: float  # bytes a second of rows picked by number
     scatter: float  # bytes a second of rows added by number
-    attention: tuple[AttentionPoint, ...] = ()
+    ops: tuple[OpPoint, ...] = ()
     alone: float = 1.0  # how many times as fast a device is while all others idle
     overlap: float = 0.0  # share of a transfer that independent arithmetic hides
 
@@ -163,8 +166,8 @@ def from_json(stored: Any, where: str) -> HardwareProfile:
             Curve(**{**curve, "points": _points(curve["points"])}) for curve in values["curves"]
         )
         compute = values["compute"]
-        points = tuple(AttentionPoint(**point) for point in compute["attention"])
-        compute = {**compute, "matmul": _points(compute["matmul"]), "attention": points}
+        points = tuple(OpPoint(**point) for point in compute["ops"])
+        compute = {**compute, "matmul": _points(compute["matmul"]), "ops": points}
         return HardwareProfile(**{**values, "curves": curves, "compute": Compute(**compute)})
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise UserError(

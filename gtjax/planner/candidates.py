@@ -1,4 +1,4 @@
-"""Everything that could be done: strategies, meshes, partitioners, rematerialisation."""
+"""Everything that could be done: strategies, meshes, partitioners, rematerialisation, wires."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gtjax.graph.errors import UserError
-from gtjax.strategies import NODE, STRATEGIES, MeshShape, ModelShape, NodeByFeature, Strategy
+from gtjax.strategies import (
+    NODE,
+    PLAIN,
+    STRATEGIES,
+    MeshShape,
+    NodeByFeature,
+    OpWork,
+    Refusal,
+    Strategy,
+    Wire,
+)
 from gtjax.strategies.node_halo import NodeHalo
 
 INNER = ("node_halo", "node_all_gather", "node_ring")
@@ -21,12 +30,14 @@ class Option:
     mesh: MeshShape
     partitioner: str
     remat: str
+    wire: Wire = PLAIN
 
     @property
     def name(self) -> str:
         """As people read it."""
         name = self.strategy.name + (f"({self.inner})" if self.inner else "")
-        return name + (" ragged" if exchange_of(self.strategy) == "ragged" else "")
+        name += " ragged" if exchange_of(self.strategy) == "ragged" else ""
+        return name if self.wire.exact else f"{name} {self.wire.name}"
 
     @property
     def inner(self) -> str | None:
@@ -34,6 +45,10 @@ class Option:
         if isinstance(self.strategy, NodeByFeature) and NODE in self.strategy.mesh_axes:
             return self.strategy.inner.name
         return None
+
+    def refusal(self, works: Sequence[OpWork]) -> Refusal | None:
+        """What keeps it from running ops such as these, if anything."""
+        return self.strategy.refusal(works, self.mesh)
 
 
 def exchange_of(strategy: Strategy) -> str:
@@ -49,19 +64,24 @@ def options(
     strategies: Sequence[str] | None = None,
     *,
     exchange: str = "rounds",
+    wires: Sequence[Wire] = (PLAIN,),
 ) -> Iterator[Option]:
     """Every strategy on every mesh of so many devices, with every partitioner.
 
-    strategies: only these; if not given, all whose gradients are those of one device.
+    strategies: only these, if given.
+    wires:      that rows may travel by; those that are not exact only where the user allows it.
     """
     for mesh in meshes(devices):
         for strategy in _strategies(mesh, exchange):
-            if not (strategy.exact if strategies is None else strategy.name in strategies):
+            if strategies is not None and strategy.name not in strategies:
                 continue
             names = partitioners if mesh.node > 1 else partitioners[:1]
+            # Only rows that cross parts travel by wire.
+            able = wires if mesh.node > 1 else wires[:1]
             for partitioner in names:
                 for remat in remats:
-                    yield Option(strategy, mesh, partitioner, remat)
+                    for wire in able:
+                        yield Option(strategy, mesh, partitioner, remat, wire)
 
 
 def meshes(devices: int) -> list[MeshShape]:
@@ -86,13 +106,3 @@ def _travelling(strategy: Strategy, exchange: str) -> Strategy:
     if isinstance(strategy, NodeHalo):
         return dataclasses.replace(strategy, exchange=exchange)
     return strategy
-
-
-def why_not(option: Option, model: ModelShape) -> str | None:
-    """What keeps it from running, if anything."""
-    try:
-        option.strategy.check(model, option.mesh)
-    except UserError as error:
-        text = str(error)
-        return text.split(": ", 1)[-1].split(". ")[0] if "heads" in text else text.split(". ")[0]
-    return None

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from gtjax.hardware.profile import HardwareProfile
-from gtjax.planner.candidates import Option, why_not
+from gtjax.planner.candidates import Option
 from gtjax.planner.cuts import Parts
+from gtjax.planner.fastest import fastest
 from gtjax.planner.plan import Candidate, Plan
 from gtjax.planner.price import Locality, price
 from gtjax.planner.reasons import decisive, with_reason
-from gtjax.planner.work import ModelWork
+from gtjax.planner.step_work import Work
 
 SAFE = 0.9  # share of a device's memory that a plan may fill: compilers and runtimes need some
-TIES = 1.02  # of plans as close as this the one that moves least is taken
 
 
 class Cuts(Protocol):
@@ -33,28 +33,32 @@ class Cuts(Protocol):
 def make_plan(
     choices: Sequence[Option],
     cuts: Cuts,
-    work: ModelWork,
+    works: Mapping[str, Work],
     hardware: HardwareProfile,
     *,
-    kernel: str,
+    kernel: str = "auto",
     locality: Locality | None = None,
     memory_bytes: float | None = None,
     bounds: tuple[Cuts, Cuts] | None = None,
+    prepared: Any = None,
 ) -> Plan:
     """Price every option, and choose the fastest that fits.
 
+    works:  what a step does, by rematerialisation.
     bounds: cuts at best and at worst, where `cuts` is supposed.
+    prepared: the graph as the plan saw it, for whoever carries the plan out.
     """
     devices = choices[0].mesh.devices
     capacity = memory_bytes or SAFE * hardware.memory_bytes
     priced: dict[Option, Candidate] = {}
 
     def look(option: Option, parts: Parts | None = None) -> Candidate:
-        problem = why_not(option, work.shape)
-        if problem:
-            return Candidate(option, None, None, problem)
+        work = works[option.remat]
+        refused = option.refusal(work.works)
+        if refused is not None:
+            return Candidate(option, None, None, refused.reason, refusal=refused)
         parts = parts or cuts.parts(option.partitioner, option.mesh.node, devices)
-        settings = (work, option.mesh, hardware, option.remat, locality)
+        settings = (work, option.mesh, hardware, locality, kernel)
         found = price(option.strategy, parts.cut, *settings)
         ends: list[float | None] = [None, None]
         if bounds is not None:
@@ -65,7 +69,7 @@ def make_plan(
     for option in choices:
         priced[option] = look(option)
     while True:
-        best = _best(priced.values(), capacity)
+        best = fastest(priced.values(), capacity)
         if best is None or best.parts is None or not best.parts.joined:
             break
         # Its parts were joined from smaller ones: what the partitioner makes of it decides.
@@ -78,15 +82,13 @@ def make_plan(
     if best is not None:
         ranked.sort(key=lambda c: c.option != best.option)
     plan = Plan(
-        best, tuple(ranked), hardware, devices, capacity, kernel, supposed=bounds is not None
+        best,
+        tuple(ranked),
+        hardware,
+        devices,
+        capacity,
+        kernel,
+        supposed=bounds is not None,
+        prepared=prepared,
     )
     return dataclasses.replace(plan, flip=decisive(plan))
-
-
-def _best(priced: Iterable[Candidate], capacity: float) -> Candidate | None:
-    able = [c for c in priced if c.price is not None and c.price.peak_bytes <= capacity]
-    if not able:
-        return None
-    least = min(c.price.seconds for c in able if c.price)
-    close = [c for c in able if c.price and c.price.seconds <= TIES * least]
-    return min(close, key=lambda c: c.price.moved_bytes if c.price else 0.0)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gtjax.core.progress import Progress
 from gtjax.graph import Graph
-from gtjax.graph.positional.progress import Progress
 from gtjax.partition import Cut, CutStats, EvenCut, Partition, partition_graph
 from gtjax.partition.cut import cut_stats
 

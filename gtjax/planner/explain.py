@@ -5,33 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gtjax.planner.one_device import slower_than_one
 from gtjax.planner.plan import Candidate, Plan
 
 SHOWN = 12  # candidates, unless all are asked for
+WIDTH = 140  # of text that is for no terminal in particular
+REASON_WIDTH = 36  # below which a column of reasons is hard to read
 
 
 def explain(plan: Plan, *, everything: bool = False) -> str:
     """The plan as text: the choice, why, and what each other candidate would cost."""
     from rich.console import Console
 
-    console = Console(width=140, no_color=True, force_terminal=False)
+    console = Console(width=WIDTH, no_color=True, force_terminal=False)
     with console.capture() as captured:
-        console.print(table_of(plan, everything=everything))
+        console.print(candidates_of(plan, WIDTH, everything=everything))
     lines = [captured.get().rstrip(), ""]
-    hidden = len(plan.candidates) - len(_shown(plan, everything))
-    if hidden:
-        lines.append(f"{hidden} more that are slower or do not fit: --all shows them.")
-    return "\n".join([*lines, *notes(plan)])
+    return "\n".join([*lines, *notes(plan, everything=everything)])
 
 
-def notes(plan: Plan) -> list[str]:
+def notes(plan: Plan, *, everything: bool = False) -> list[str]:
     """What the table does not say."""
-    found = [plan.flip] if plan.flip else []
+    hidden = len(plan.candidates) - len(_shown(plan, everything))
+    found = [f"{hidden} more candidates: --all shows them."] if hidden else []
+    found += [plan.flip] if plan.flip else []
     if plan.chosen is not None:
         found.append(
             f"kernel {plan.kernel}; a device may use {plan.memory_bytes / 2**30:.3g} GiB; "
             f"hardware: {plan.hardware.name}, {plan.hardware.source}"
         )
+    if remark := slower_than_one(plan.to_json(), plan.devices, processes=1):
+        found.append(remark)
     if plan.hardware.preset:
         found.append("The hardware is a preset from published figures: nothing was measured.")
     if plan.supposed and plan.chosen is not None:
@@ -42,28 +46,64 @@ def notes(plan: Plan) -> list[str]:
     return found
 
 
-def table_of(plan: Plan, *, everything: bool = False) -> Any:
-    """The candidates, the cheapest first."""
+def candidates_of(plan: Plan, width: int | None, *, everything: bool = False) -> Any:
+    """The candidates, the cheapest first, within so many columns.
+
+    A table where there is room for the reasons in it, else a few lines for each. Without a width,
+    as for a program that reads it, a line for each, however long.
+    """
+    shown = _shown(plan, everything)
+    rows = [_cells(each) for each in shown]
+    styles = ["bold" if each is plan.chosen or not each.reason else "" for each in shown]
+    titles = [max(title.split("\n"), key=len) for title, _ in _COLUMNS]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    left = None if width is None else width - sum(widths[:-1]) - GAP * (len(widths) - 1)
+    if left is not None and left < min(REASON_WIDTH, widths[-1]):
+        return _blocks(rows, styles)
+    return _table(rows, styles, widths[-1] if left is None else left)
+
+
+def _table(rows: list[list[str]], styles: list[str], reason_width: int) -> Any:
     from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name, side in _COLUMNS:
-        table.add_column(name, justify=side, no_wrap=name != "not taken because")
-    for each in _shown(plan, everything):
-        style = "bold" if each is plan.chosen or not each.reason else None
-        table.add_row(*_cells(each), style=style)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+    for title, side in _COLUMNS[:-1]:
+        table.add_column(title, justify=side, no_wrap=True)
+    table.add_column(_COLUMNS[-1][0], max_width=reason_width, overflow="fold")
+    for cells, style in zip(rows, styles, strict=True):
+        table.add_row(*cells, style=style)
     return table
 
 
+def _blocks(rows: list[list[str]], styles: list[str]) -> Any:
+    """What it is, what it costs, and why it was not taken, each on a line of its own."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    lines: list[Any] = []
+    for cells, style in zip(rows, styles, strict=True):
+        name, mesh, parts, remat, seconds, moving, received, memory, reason = cells
+        lines.append(Text(f"{name} on {mesh}, parts {parts}, remat {remat}", style))
+        if seconds:
+            cost = f"{seconds} s/step, {moving} of it moving, {received} MB received, "
+            lines.append(Padding(Text(f"{cost}{memory} GiB a device", style), (0, 0, 0, 2)))
+        why = reason if reason == CHOSEN else f"not taken because: {reason}"
+        lines.append(Padding(Text(why, style), (0, 0, 0, 2)))
+    return Group(*lines)
+
+
+CHOSEN = "chosen"
+GAP = 2  # blanks between columns
 _COLUMNS: tuple[tuple[str, Any], ...] = (
     ("strategy", "left"),
     ("mesh", "left"),
     ("parts", "left"),
     ("remat", "left"),
     ("s/step", "right"),
-    ("of it moving", "right"),
-    ("MB received", "right"),
-    ("GiB a device", "right"),
+    ("of it\nmoving", "right"),
+    ("MB\nreceived", "right"),
+    ("GiB a\ndevice", "right"),
     ("not taken because", "left"),
 )
 
@@ -98,7 +138,7 @@ def _cells(each: Candidate) -> list[str]:
         f"{100 * each.price.communication / each.price.seconds:.0f} %",
         f"{each.price.moved_bytes / 1e6:,.1f}",
         f"{each.price.peak_bytes / 2**30:.3g}",
-        each.reason or "chosen",
+        each.reason or CHOSEN,
     ]
 
 

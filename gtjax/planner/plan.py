@@ -11,6 +11,7 @@ from gtjax.partition import Partition
 from gtjax.planner.candidates import Option, exchange_of
 from gtjax.planner.cuts import Parts
 from gtjax.planner.price import Price
+from gtjax.strategies import Refusal
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Candidate:
     reason: str = ""  # empty for the one that is taken
     low: float | None = None  # seconds, at best and at worst, where the cut is only supposed
     high: float | None = None
+    refusal: Refusal | None = None  # why it cannot run, where it cannot
 
     def to_json(self) -> dict[str, Any]:
         """Plain types."""
@@ -35,8 +37,11 @@ class Candidate:
             "mesh": dataclasses.asdict(option.mesh),
             "partitioner": option.partitioner,
             "remat": option.remat,
+            "wire": option.wire.name,
             "reason": self.reason,
         }
+        if self.refusal is not None:
+            known["advice"] = self.refusal.advice
         if self.price is not None:
             known |= self.price.to_json()
         if self.low is not None:
@@ -67,7 +72,11 @@ class Plan:
     memory_bytes: float  # that a device may use
     kernel: str
     supposed: bool  # the cut was supposed and not counted
+    # Seconds of a step on one device, as predicted; None if it does not fit, or is not known.
+    one_device_seconds: float | None = None
     flip: str = ""  # the decisive comparison, and where the choice would change
+    # The graph as it was prepared for planning, so that a run of the plan need not do it again.
+    prepared: Any = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def partition(self) -> Partition | None:
@@ -100,6 +109,7 @@ class Plan:
             "memory_bytes": self.memory_bytes,
             "kernel": self.kernel,
             "cut_is_supposed": self.supposed,
+            "one_device_seconds": self.one_device_seconds,
             "hardware": {
                 "name": self.hardware.name,
                 "preset": self.hardware.preset,

@@ -1,7 +1,7 @@
 """What a step takes under a strategy: seconds and bytes, from what it demands and the hardware.
 
-    seconds = dense layers + attention + communication that nothing hides + new memory
-    bytes   = state + inputs and edges + what the backward pass needs + what comes from others
+    seconds = dense layers + ops + communication that nothing hides + new memory
+    bytes   = see `memory.py`
 
 All devices wait for the one with most to do, so every count is that of the largest part. Simulated
 devices share the cores of one processor: there the largest part counts only as far as a core alone
@@ -17,19 +17,30 @@ from functools import lru_cache
 import numpy as np
 from scipy.optimize import nnls
 
-from gtjax.hardware.profile import AttentionPoint, Compute, HardwareProfile
+from gtjax.hardware.ops import family_of
+from gtjax.hardware.profile import Compute, HardwareProfile, OpPoint
 from gtjax.partition import Cut
-from gtjax.planner.work import FLOAT, ModelWork
-from gtjax.strategies import FEATURE, MeshShape, ModelShape, Strategy, Transfer
+from gtjax.planner.memory import demanded, kernel_name, memory_of
+from gtjax.planner.step_work import OpCall, Work
+from gtjax.strategies import FEATURE, NODE, MeshShape, Strategy, Transfer
 from gtjax.strategies.base import Demand, Pass, part_rows
+from gtjax.strategies.op_work import FLOAT
 
-TPU_LANES = 128
 ROW_GAP = 4  # rows that a cache has to hold, over the distance of a typical neighbour
+# What a kernel's time is compared by, in units that make the terms alike.
+CACHE = 2.0**16  # bytes
+UPDATES = 12  # passes over the parameters of an optimiser's step
+# Operations of one value through `hardware.arithmetic.bend_values`, counted as `trace.py` counts
+# them: a test holds it to that.
+BEND_OPERATIONS = 44.0
+# Of traffic as the fusion rule counts it, the share that arithmetic and products do not hide:
+# assumed, not measured, and to be fitted when predicted and measured times are next compared.
+TRAFFIC_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Locality:
-    """How far apart in memory the rows are that attention gathers one after the other."""
+    """How far apart in memory the rows are that ops gather one after the other."""
 
     gap: float = float("inf")  # typical distance between the ends of an edge, in rows
     skew: float = 0.0  # share of the edges that start from the busiest hundredth of the nodes
@@ -40,151 +51,201 @@ class Price:
     """Of one training step, on the device that has most to do."""
 
     dense: float  # seconds
-    attention: float
+    ops: float
     communication: float  # that nothing hides
     memory: float  # seconds spent on memory that is touched for the first time
     peak_bytes: float
     moved_bytes: float
     transfers: tuple[Transfer, ...] = ()
-    hiding: float = 0.0  # seconds of attention that could hide transfers
+    hiding: float = 0.0  # seconds of ops that could hide transfers
 
     @property
     def seconds(self) -> float:
         """Of the whole step."""
-        return self.dense + self.attention + self.communication + self.memory
+        return self.dense + self.ops + self.communication + self.memory
 
     def to_json(self) -> dict[str, float]:
         """Plain types."""
-        names = ("dense", "attention", "communication", "memory", "peak_bytes", "moved_bytes")
+        names = ("dense", "ops", "communication", "memory", "peak_bytes", "moved_bytes")
         return {"seconds": self.seconds} | {name: getattr(self, name) for name in names}
 
 
 def price(
     strategy: Strategy,
     cut: Cut,
-    work: ModelWork,
+    work: Work,
     mesh: MeshShape,
     hardware: HardwareProfile,
-    remat: str = "elementwise",
     locality: Locality | None = None,
+    kernel: str = "auto",
 ) -> Price:
     """Seconds and bytes of one training step."""
     locality, compute = locality or Locality(), hardware.compute
-    demand = demanded(strategy, cut, work.shape, mesh)
     rows = part_rows(cut, mesh) / mesh.feature  # of a device, in dense layers
-    forward, backward, hiding = attention_seconds(demand, work, compute, locality)
-    transfers = (*demand.transfers, *gradients(work, mesh))
-    if remat == "block":  # the forward pass once more, exchanges included
-        backward += forward
-        transfers += tuple(_forward_again(demand))
-    peak, temporary = memory_bytes(strategy, cut, work, mesh, remat, hardware.platform)
+    edges = strategy.padded_edges(cut, mesh) / mesh.feature
+    transfers, seconds, hiding = transfers_of(strategy, cut, work, mesh), 0.0, 0.0
+    for call in work.calls:
+        demand = demanded(strategy, cut, call.work, mesh)
+        name = kernel_name(call, hardware.platform, kernel)
+        more, hides = op_seconds(call, demand, name, compute, locality)
+        seconds += more
+        hiding += hides
+    memory = memory_of(strategy, cut, work, mesh, hardware.platform, kernel)
     return Price(
-        dense=dense_seconds(rows, work, compute, remat),
-        attention=forward + backward,
+        dense=dense_seconds(rows, edges, work, compute),
+        ops=seconds,
         communication=communication_seconds(transfers, mesh, hardware, hiding),
-        memory=temporary * compute.fresh,
-        peak_bytes=peak,
+        memory=memory.temporary * compute.fresh,
+        peak_bytes=memory.peak,
         moved_bytes=sum(each.bytes * each.count for each in transfers),
         transfers=transfers,
         hiding=hiding,
     )
 
 
-@lru_cache(maxsize=4096)
-def demanded(strategy: Strategy, cut: Cut, model: ModelShape, mesh: MeshShape) -> Demand:
-    """What the strategy demands; asked once for each mesh, whatever else is varied."""
-    return strategy.demand(cut, model, mesh)
+def transfers_of(strategy: Strategy, cut: Cut, work: Work, mesh: MeshShape) -> tuple[Transfer, ...]:
+    """All that a step receives."""
+    found = sums(work, mesh)
+    for call in work.calls:
+        found += call_transfers(call, demanded(strategy, cut, call.work, mesh))
+    return found
 
 
-def gradients(work: ModelWork, mesh: MeshShape) -> tuple[Transfer, ...]:
-    """Gradients of all parameters, added up over all devices."""
+def sums(work: Work, mesh: MeshShape) -> tuple[Transfer, ...]:
+    """What is summed over all nodes or edges, gradients of parameters above all."""
     devices = mesh.devices
     if devices == 1:
         return ()
-    return (Transfer("all-reduce", "", 2 * FLOAT * work.parameters * (devices - 1) / devices),)
+    total = 2 * sum(work.sums) * (devices - 1) / devices
+    return (Transfer("all-reduce", "", total),)
 
 
-def _forward_again(demand: Demand) -> list[Transfer]:
-    """What the forward pass takes of each collective."""
-    return [
-        replace(each, count=round(each.count * each.forward))
-        for each in demand.transfers
-        if each.forward
-    ]
+def call_transfers(call: OpCall, demand: Demand) -> tuple[Transfer, ...]:
+    """Of all uses of an op: each pass as often as it happens, and what is fetched every round."""
+    found = []
+    for each in demand.transfers:
+        again = call.backwards * (1 - each.forward)
+        if each.axis == NODE and each.forward and not call.rereads:
+            again = 0  # rows that nothing needs are not fetched once more
+        times = each.count * (call.forwards * each.forward + again)
+        if each.axis == NODE and call.rounds:
+            times *= (call.rounds + 1) / 2  # keys once, and values in every round
+        if times:
+            found.append(replace(each, count=times))
+    return tuple(found)
 
 
-def dense_seconds(rows: float, work: ModelWork, compute: Compute, remat: str) -> float:
-    """Dense layers, and what is done to single values between them."""
-    products = rows * work.dense_flops(remat) / compute.matmul_rate(work.shape.hidden)
-    values = rows * work.bends(remat) / compute.bend
-    passes = rows * work.streamed_bytes(remat) / compute.stream
-    optimiser = 12 * FLOAT * work.parameters / compute.stream
+def dense_seconds(rows: float, edges: float, work: Work, compute: Compute) -> float:
+    """Matrix products, and what is done to single values between them."""
+    products = sum(
+        flops.of(rows, edges) / compute.matmul_rate(width) for width, flops in work.products
+    )
+    values = work.arithmetic.of(rows, edges) / (compute.bend * BEND_OPERATIONS)
+    passes = TRAFFIC_SHARE * work.traffic.of(rows, edges) / compute.stream
+    optimiser = UPDATES * work.parameter_bytes / compute.stream
     return products + values + passes + optimiser
 
 
-def attention_seconds(
-    demand: Demand, work: ModelWork, compute: Compute, locality: Locality
-) -> tuple[float, float, float]:
-    """Forward, backward, and how much of both runs while rows of others are on the way."""
-    total, hiding = {"forward": 0.0, "backward": 0.0}, 0.0
-    layers = work.shape.layers
-    for each in demand.passes:
-        for way in total:
-            seconds = layers * pass_seconds(each, way, compute, locality)
-            total[way] += seconds
-            hiding += seconds * each.hides
+def op_seconds(
+    call: OpCall, demand: Demand, kernel: str, compute: Compute, locality: Locality
+) -> tuple[float, float]:
+    """All passes of an op, and how much of them runs while rows of others are on the way."""
+    total = hiding = 0.0
+    rounds = max(1, call.rounds)
     merges = max(0, len(demand.passes) - 1)
-    if merges:
-        rows, width = demand.passes[0].rows, demand.passes[0].width
-        total["forward"] += layers * merges * 3 * FLOAT * rows * width / compute.stream
-        total["backward"] += layers * merges * 3 * FLOAT * rows * width / compute.stream
-    return total["forward"], total["backward"], hiding
+    for way, times in (("forward", call.forwards), ("backward", call.backwards)):
+        times = times * rounds
+        for each in demand.passes:
+            seconds = times * pass_seconds(each, way, family_of(call.op), kernel, compute, locality)
+            total += seconds
+            hiding += seconds * each.hides
+        first = demand.passes[0]
+        merged = 3 * FLOAT * first.rows * first.work.out_values
+        total += times * merges * merged / compute.stream
+    return total, hiding
 
 
-def pass_seconds(each: Pass, way: str, compute: Compute, locality: Locality) -> float:
+def pass_seconds(
+    each: Pass, way: str, family: str, kernel: str, compute: Compute, locality: Locality
+) -> float:
     """One call of the kernel: all devices share what they share, and wait for the busiest."""
-    weights = _kernel_weights(compute.attention, way)
+    weights = kernel_weights(compute.ops, kernel, family, way)
+    work = each.work
+    row_bytes = work.receiver_bytes + FLOAT * work.out_values
     if weights is None:
-        return _published_pass_seconds(each, way, compute)
+        return _published_pass_seconds(each, way, family, compute)
     near = min(each.senders, ROW_GAP * locality.gap)
 
     def seconds(edges: float) -> float:
-        shape = (each.rows, each.senders, each.heads, each.width)
+        shape = (each.rows, each.senders, work.heads, work.sender_bytes, row_bytes)
         return float(_kernel_terms(edges, *shape, near, locality.skew) @ weights)
 
     return max(seconds(each.mean_edges), seconds(each.edges) / compute.alone)
 
 
-def _published_pass_seconds(each: Pass, way: str, compute: Compute) -> float:
-    """Where no kernel was measured: rows of keys and values gathered, gradients as well."""
-    tables = 2 if way == "forward" else 5
-    gathered = tables * FLOAT * each.edges * each.width / compute.gather
-    return gathered + tables * FLOAT * each.rows * each.width / compute.stream
+def _published_pass_seconds(each: Pass, way: str, family: str, compute: Compute) -> float:
+    """Where no kernel was measured: rows gathered forward, and backward by both ends.
+
+    A softmax's backward gathers rows of senders for receivers' gradients, and receivers' rows,
+    results and gradients for those of senders; a sum's only the gradients of results.
+    """
+    work = each.work
+    gathered = work.sender_bytes + work.edge_bytes
+    row = work.receiver_bytes + FLOAT * work.out_values
+    if way == "backward":
+        softmax = work.sender_bytes + work.receiver_bytes + 2 * FLOAT * work.out_values
+        gathered = (softmax if family == "softmax" else FLOAT * work.out_values) + work.edge_bytes
+        row += work.receiver_bytes + work.gradient_bytes
+    return each.edges * gathered / compute.gather + each.rows * row / compute.stream
 
 
 def _kernel_terms(
-    edges: float, rows: int, senders: int, heads: int, width: int, near: float, skew: float
+    edges: float,
+    rows: int,
+    senders: int,
+    heads: int,
+    sender_bytes: int,
+    row_bytes: int,
+    near: float,
+    skew: float,
 ) -> np.ndarray:
-    """What an attention kernel's time is made of: rows, edges, their heads, values, and misses.
+    """What a kernel's time is made of: rows, edges, their heads, bytes gathered, and misses.
 
     Gradients are written for all senders, whether or not edges start there. Rows are gathered from
     about `near` of them at a time, of which the busiest stay in a cache.
     """
-    table = near * width * 2 * FLOAT * (1 - skew) / 2**16
+    table = near * sender_bytes * (1 - skew) / CACHE
     misses = np.log2(1 + max(1.0, table))
-    values = edges * width
-    return np.array([rows * width, senders * width, edges, edges * heads, values, values * misses])
+    gathered = edges * sender_bytes
+    return np.array(
+        [
+            rows * row_bytes,
+            senders * sender_bytes,
+            edges,
+            edges * heads,
+            gathered,
+            gathered * misses,
+        ]
+    )
 
 
 @lru_cache(maxsize=64)
-def _kernel_weights(points: tuple[AttentionPoint, ...], way: str) -> np.ndarray | None:
-    """Seconds of each term, none negative, that fit the measured points best in proportion."""
-    able = [point for point in points if point.direction == way]
+def kernel_weights(
+    points: tuple[OpPoint, ...], kernel: str, family: str, way: str
+) -> np.ndarray | None:
+    """Seconds of each term, none negative, that fit the measured points best in proportion.
+
+    Where no op of the family was measured with the kernel, those of the other family have to do.
+    """
+    able = [p for p in points if p.direction == way and p.kernel == kernel]
+    able = [p for p in able if p.family == family] or able
     if not able:
         return None
     terms = np.array(
         [
-            _kernel_terms(p.edges, p.rows, p.senders, p.heads, p.width, p.senders, p.skew)
+            _kernel_terms(
+                p.edges, p.rows, p.senders, p.heads, p.sender_bytes, p.row_bytes, p.senders, p.skew
+            )
             for p in able
         ]
     )
@@ -196,7 +257,7 @@ def _kernel_weights(points: tuple[AttentionPoint, ...], way: str) -> np.ndarray 
 def communication_seconds(
     transfers: Sequence[Transfer], mesh: MeshShape, hardware: HardwareProfile, hiding: float
 ) -> float:
-    """Packing and unpacking of what travels, and the travel that attention does not hide."""
+    """Packing and unpacking of what travels, and the travel that ops do not hide."""
     compute, packing, plain, hideable = hardware.compute, 0.0, 0.0, 0.0
     for each in transfers:
         size, hosts = axis_of(each, mesh, hardware)
@@ -235,37 +296,3 @@ def axis_of(each: Transfer, mesh: MeshShape, hardware: HardwareProfile) -> tuple
         return mesh.devices, -(-mesh.devices // here)
     together = max(1, here // mesh.feature)
     return mesh.node, -(-mesh.node // together)
-
-
-def _lane_padding(demand: Demand) -> float:
-    """What tables by head take more on a TPU, which pads their last axis to its lanes.
-
-    Six of them are there at once, by what its compiler says of steps on a v5e slice.
-    """
-    most = max(demand.passes, key=lambda each: each.rows)
-    width = most.width / most.heads
-    padded = TPU_LANES * -(-width // TPU_LANES)
-    return 6 * FLOAT * most.rows * most.heads * (padded - width)
-
-
-def memory_bytes(
-    strategy: Strategy, cut: Cut, work: ModelWork, mesh: MeshShape, remat: str, platform: str
-) -> tuple[float, float]:
-    """Peak of a device, and how much of that is temporary."""
-    demand = demanded(strategy, cut, work.shape, mesh)
-    share, layers = mesh.feature, work.shape.layers
-    part = part_rows(cut, mesh)
-    rows, edges = part / share, strategy.padded_edges(cut, mesh)
-    lists = FLOAT * (4 * edges + sum(each.rows + each.senders for each in demand.passes))
-    biases = FLOAT * work.edge_features * edges / share
-    arguments = work.state_bytes + rows * work.input_bytes() + lists + biases
-    kept_layers = 1 if remat == "block" else layers
-    kept = layers * rows * work.kept_values(remat) * FLOAT + kept_layers * demand.kept_bytes
-    working = max(rows * work.working_values(remat) * FLOAT, demand.backward_bytes)
-    working += demand.traded_bytes
-    bias = FLOAT * work.shape.heads * edges * (2 + kept_layers) * (work.edge_features > 0) / share
-    logits = 3 * FLOAT * rows * work.classes
-    temporary = kept + working + bias + logits + FLOAT * 2 * work.parameters
-    if platform == "tpu":
-        temporary += _lane_padding(demand)
-    return arguments + temporary, temporary

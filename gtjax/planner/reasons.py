@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
 from gtjax.hardware.profile import HardwareProfile
+from gtjax.planner.fastest import fastest
 from gtjax.planner.plan import Candidate, Plan, halo_share
-from gtjax.planner.price import communication_seconds
+from gtjax.planner.price import Price, communication_seconds
 
 # How many times as fast or as slow links may be for the choice to be asked again.
 FACTORS = tuple(10 ** (k / 8) for k in range(1, 25))
+
+SLOWER = 1.005  # times, below which a figure of two places would read 1.00x
+LOPSIDED = 1.1  # times the mean, from which on a part is worth naming
+# From the one that keeps everything to the one that keeps least.
+RECOMPUTING = ("none", "elementwise", "block")
 
 
 def with_reason(each: Candidate, best: Candidate | None, capacity: float) -> Candidate:
@@ -22,36 +28,63 @@ def with_reason(each: Candidate, best: Candidate | None, capacity: float) -> Can
         return dataclasses.replace(each, reason=text)
     assert best is not None
     assert best.price is not None
-    assert each.parts is not None
     times = each.price.seconds / best.price.seconds
-    return dataclasses.replace(each, reason=f"{times:.2f}x slower: {_what_costs(each, best)}")
+    lost = each.price.moved_bytes >= best.price.moved_bytes  # by the rule for those as fast
+    if times < SLOWER and (lost or times <= 1):
+        return dataclasses.replace(each, reason=_tie(each.price, best.price))
+    by = f"{times:.2f}x" if times >= SLOWER else f"{100 * (times - 1):.1g} %"
+    return dataclasses.replace(each, reason=f"{by} slower: {_what_costs(each, best)}")
+
+
+def _tie(mine: Price, chosen: Price) -> str:
+    """Why one that is as fast was not taken: the choice moves less, or came first."""
+    as_fast = f"as fast ({mine.seconds / chosen.seconds:.2f}x)"
+    more = mine.moved_bytes - chosen.moved_bytes
+    if more <= 0:
+        return f"{as_fast} and moves as much: the first of both was taken"
+    if chosen.moved_bytes and mine.moved_bytes >= SLOWER * chosen.moved_bytes:
+        return f"{as_fast}, but moves {mine.moved_bytes / chosen.moved_bytes:.2f}x the bytes"
+    return f"{as_fast}, but moves {more / 1e6:.2g} MB more"
 
 
 def _what_costs(each: Candidate, best: Candidate) -> str:
     """In words, the part of the price that is most above that of the choice."""
     assert each.price is not None
     assert best.price is not None
-    assert each.parts is not None
     more = {
         name: getattr(each.price, name) - getattr(best.price, name)
-        for name in ("communication", "attention", "dense", "memory")
+        for name in ("communication", "ops", "dense", "memory")
     }
     most = max(more, key=lambda name: more[name])
-    cut = each.parts.cut
     if most == "communication":
-        moved = f"{each.price.moved_bytes / 1e6:,.0f} MB to receive"
-        if each.option.strategy.name in ("node_halo", "node_ring"):
-            return f"{moved}, a halo of {100 * halo_share(each):.0f} % of a part"
-        return moved
-    if most == "attention":
-        if cut.edge_imbalance > 1.1:
-            return f"its fullest part has {cut.edge_imbalance:.2f} times the mean edges"
-        return "more attention for each device"
-    if most == "dense":
-        if cut.node_imbalance > 1.1 and each.option.mesh.node > 1:
-            return f"its largest part has {cut.node_imbalance:.2f} times the mean nodes"
-        return f"recomputes more (remat {each.option.remat})"
-    return "touches more memory"
+        return _what_moves(each, best)
+    if most == "memory":
+        return "touches more memory"
+    assert each.parts is not None
+    assert best.parts is not None
+    cut, other = each.parts.cut, best.parts.cut
+    times = f"{getattr(each.price, most) / max(getattr(best.price, most), 1e-12):.2f}x as long"
+    if most == "ops" and cut.edge_imbalance > max(LOPSIDED, other.edge_imbalance):
+        return f"its fullest part has {cut.edge_imbalance:.2f} times the mean edges"
+    if most == "dense" and cut.node_imbalance > max(LOPSIDED, other.node_imbalance):
+        return f"its largest part has {cut.node_imbalance:.2f} times the mean nodes"
+    if each.option.remat != best.option.remat:
+        keeps = RECOMPUTING.index(each.option.remat) < RECOMPUTING.index(best.option.remat)
+        return f"{'keeps' if keeps else 'recomputes'} more (remat {each.option.remat})"
+    return f"{'ops' if most == 'ops' else 'dense layers'} take {times}"
+
+
+def _what_moves(each: Candidate, best: Candidate) -> str:
+    """Bytes where they are more, else the time that they take."""
+    assert each.price is not None
+    assert best.price is not None
+    if each.price.moved_bytes <= best.price.moved_bytes:
+        mine, other = each.price.communication, best.price.communication
+        return f"receiving takes {mine:.2g} s instead of {other:.2g}"
+    moved = f"{each.price.moved_bytes / 1e6:,.1f} MB to receive"
+    if each.option.strategy.name in ("node_halo", "node_ring"):
+        return f"{moved}, a halo of {100 * halo_share(each):.0f} % of a part"
+    return moved
 
 
 def decisive(plan: Plan) -> str:
@@ -91,7 +124,7 @@ def _winner(plan: Plan, scale: float) -> Candidate | None:
     hardware = plan.hardware.scaled(scale)
     able = []
     for each in plan.candidates:
-        if each.price is None or each.parts is None or not plan.fits(each.price):
+        if each.price is None:
             continue
         old = each.price
         if plan.chosen is not None and each.option.remat != plan.chosen.option.remat:
@@ -99,7 +132,7 @@ def _winner(plan: Plan, scale: float) -> Candidate | None:
         moving = communication_seconds(old.transfers, each.option.mesh, hardware, old.hiding)
         again = dataclasses.replace(old, communication=moving)
         able.append(dataclasses.replace(each, price=again))
-    return min(able, key=lambda c: c.price.seconds if c.price else 0.0) if able else None
+    return fastest(able, plan.memory_bytes)
 
 
 def link_speed(hardware: HardwareProfile, best: Candidate, devices: int) -> float:

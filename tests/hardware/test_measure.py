@@ -6,9 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from gtjax.hardware import COLLECTIVES, arithmetic, attention, links, read_profile
+from gtjax.hardware import COLLECTIVES, arithmetic, links, ops, read_profile
 from gtjax.hardware.links import ROUNDS, axes_of, collective_program
-from gtjax.hardware.measure import cached_path, measured_profile, memory_capacity
+from gtjax.hardware.measure import (
+    cached_path,
+    measured_profile,
+    measuring_notice,
+    memory_capacity,
+)
 from gtjax.sharding.collectives import bytes_received
 
 
@@ -18,20 +23,25 @@ def short(monkeypatch, tmp_path):
     monkeypatch.setenv("GTJAX_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(links, "SIZES", (2**8, 2**14))
     monkeypatch.setattr(links, "LARGER", ())
-    monkeypatch.setattr(attention, "EDGES", 2**12)
-    monkeypatch.setattr(attention, "CASES", attention.CASES[:3])
+    monkeypatch.setattr(ops, "EDGES", 2**12)
+    monkeypatch.setattr(ops, "XLA_EDGES", 2**12)
+    monkeypatch.setattr(ops, "CASES", (*ops.CASES[:2], *ops.CASES[-7::2]))
     monkeypatch.setattr(arithmetic, "WIDTHS", (32, 256))
     monkeypatch.setattr(arithmetic, "PASS_VALUES", 2**14)
 
 
 def test_everything_is_measured_once_and_then_remembered(short):
     devices, said = jax.devices()[:4], []
+    notice = measuring_notice(devices)
+    assert notice is not None
+    assert notice.startswith("measuring 4 devices, which takes about a minute")
+    assert notice.endswith(f"remembered in {cached_path(devices)}")
     found = measured_profile(devices, progress=lambda done, text: said.append((done, text)))
     assert {(c.collective, c.devices) for c in found.curves} == {
         (name, size) for name in COLLECTIVES for size in (2, 4)
     }
     assert all(seconds > 0 for c in found.curves for _, seconds in c.points)
-    assert {p.direction for p in found.compute.attention} == {"forward", "backward"}
+    assert {p.direction for p in found.compute.ops} == {"forward", "backward"}
     assert found.compute.alone >= 1
     assert 0 <= found.compute.overlap <= 1
     assert found.memory_bytes == pytest.approx(memory_capacity(devices))
@@ -39,6 +49,7 @@ def test_everything_is_measured_once_and_then_remembered(short):
     assert not found.preset
     assert "simulated" in found.source
     assert read_profile(cached_path(devices)) == found
+    assert measuring_notice(devices) is None
     said.clear()
     assert measured_profile(devices, progress=lambda *words: said.append(words)) == found
     assert not said

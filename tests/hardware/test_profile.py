@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gtjax.graph import UserError
+from gtjax.core.errors import UserError
 from gtjax.hardware import COLLECTIVES, PRESETS, Curve, preset, read_profile
 from gtjax.hardware.picture import draw_profile
 from tests.planner.profiles import profile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gtjax.hardware import COLLECTIVES, AttentionPoint, Compute, Curve, HardwareProfile
+from gtjax.hardware import COLLECTIVES, Compute, Curve, HardwareProfile, OpPoint
 
 
 def profile(
@@ -20,7 +20,22 @@ def profile(
     if between is not None:
         curves += [_line(each, devices, 2, between, latency) for each in COLLECTIVES]
     points = tuple(
-        AttentionPoint("cpu", way, edges, edges // 8, senders, heads, width, 0.02, seconds)
+        OpPoint(
+            op="dot_product" if family == "softmax" else "weighted_sum",
+            kernel=kernel,
+            family=family,
+            direction=way,
+            edges=edges,
+            rows=edges // 8,
+            senders=senders,
+            heads=heads,
+            sender_bytes=4 * width,
+            row_bytes=4 * width,
+            skew=0.02,
+            seconds=cost * edges * width * (1 + (senders > 10_000)) / 8e9,
+        )
+        for family in ("softmax", "sum")
+        for kernel in ("cpu", "xla")
         for way, cost in (("forward", 1.0), ("backward", 2.5))
         for edges, senders, heads, width in (
             (100_000, 1_000, 8, 64),
@@ -28,7 +43,6 @@ def profile(
             (100_000, 100_000, 8, 128),
             (100_000, 1_000, 1, 16),
         )
-        for seconds in (cost * edges * width * (1 + (senders > 10_000)) / 4e9,)
     )
     return HardwareProfile(
         name="made up",
@@ -45,7 +59,7 @@ def profile(
             fresh=1e-10,
             gather=4e9,
             scatter=2e9,
-            attention=points,
+            ops=points,
             overlap=overlap,
         ),
         source="made up for a test",
