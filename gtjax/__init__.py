@@ -1,4 +1,4 @@
-"""gtjax: train graph transformers on graphs too large for one device.
+"""gtjax: train graph neural networks and transformers on graphs too large for one device.
 
 The public names are loaded when they are first used, so `import gtjax` and `gtjax --help` do not
 wait for jax.
@@ -10,93 +10,154 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gtjax.datasets import load, save_npz
+    from gtjax.batching.bind import bind
+    from gtjax.batching.config import BatchesConfig, PrepareConfig
+    from gtjax.core.errors import GraphFormatError, UserError
+    from gtjax.datasets import from_pandas, load, save_npz
     from gtjax.graph import (
         Graph,
-        GraphFormatError,
-        UserError,
+        Names,
+        from_dgl,
         from_edges,
         from_jraph,
         from_networkx,
+        from_pyg,
         from_scipy,
         locality_order,
+        many_graphs,
         statistics,
+        to_pyg,
     )
-    from gtjax.nn import GraphTransformer, ModelConfig
+    from gtjax.nn import (
+        DecoupledConfig,
+        GATConfig,
+        GATv2Config,
+        GCNConfig,
+        GINConfig,
+        GraphTransformer,
+        ModelConfig,
+        SAGEConfig,
+        TransformerConfig,
+        register_model,
+    )
     from gtjax.partition import Partition, partition_graph
+    from gtjax.runs.config import OptimConfig, RuntimeConfig, TrainConfig, read_config
+    from gtjax.runs.loop import fit
+    from gtjax.runs.planning import Sizes, plan
+    from gtjax.runs.result import Result
+    from gtjax.runs.step_cost import StepCost, step_cost
+    from gtjax.runs.trained import TrainedRun, load_run
+    from gtjax.runs.weights import load_weights, save_weights
     from gtjax.sharding.config import ParallelConfig
-    from gtjax.training.config import (
-        OptimConfig,
-        PrepareConfig,
-        RuntimeConfig,
-        TrainConfig,
-        read_config,
-    )
-    from gtjax.training.loop import fit
-    from gtjax.training.planning import Sizes, plan
-    from gtjax.training.result import Result
-    from gtjax.training.step_cost import StepCost, step_cost
+    from gtjax.tasks.base import Task, register_task
+    from gtjax.tasks.config import TaskConfig
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "DecoupledConfig": "gtjax.nn.config",
+    "GATConfig": "gtjax.nn.config",
+    "GATv2Config": "gtjax.nn.config",
+    "GCNConfig": "gtjax.nn.config",
+    "GINConfig": "gtjax.nn.config",
+    "BatchesConfig": "gtjax.batching.config",
     "Graph": "gtjax.graph",
-    "GraphFormatError": "gtjax.graph",
+    "GraphFormatError": "gtjax.core.errors",
     "GraphTransformer": "gtjax.nn",
     "ModelConfig": "gtjax.nn.config",
-    "OptimConfig": "gtjax.training.config",
+    "Names": "gtjax.graph",
+    "OptimConfig": "gtjax.runs.config",
     "ParallelConfig": "gtjax.sharding.config",
     "Partition": "gtjax.partition",
-    "PrepareConfig": "gtjax.training.config",
-    "Result": "gtjax.training.result",
-    "RuntimeConfig": "gtjax.training.config",
-    "Sizes": "gtjax.training.planning",
-    "StepCost": "gtjax.training.step_cost",
-    "TrainConfig": "gtjax.training.config",
-    "UserError": "gtjax.graph",
-    "fit": "gtjax.training.loop",
+    "PrepareConfig": "gtjax.batching.config",
+    "Result": "gtjax.runs.result",
+    "RuntimeConfig": "gtjax.runs.config",
+    "SAGEConfig": "gtjax.nn.config",
+    "Sizes": "gtjax.runs.planning",
+    "StepCost": "gtjax.runs.step_cost",
+    "Task": "gtjax.tasks.base",
+    "TaskConfig": "gtjax.tasks.config",
+    "TrainConfig": "gtjax.runs.config",
+    "TrainedRun": "gtjax.runs.trained",
+    "TransformerConfig": "gtjax.nn.config",
+    "UserError": "gtjax.core.errors",
+    "bind": "gtjax.batching.bind",
+    "fit": "gtjax.runs.loop",
+    "from_dgl": "gtjax.graph",
     "from_edges": "gtjax.graph",
     "from_jraph": "gtjax.graph",
     "from_networkx": "gtjax.graph",
+    "from_pandas": "gtjax.datasets",
+    "from_pyg": "gtjax.graph",
     "from_scipy": "gtjax.graph",
     "load": "gtjax.datasets",
+    "load_run": "gtjax.runs.trained",
+    "load_weights": "gtjax.runs.weights",
     "locality_order": "gtjax.graph",
+    "many_graphs": "gtjax.graph",
     "partition_graph": "gtjax.partition",
-    "plan": "gtjax.training.planning",
-    "read_config": "gtjax.training.config",
+    "plan": "gtjax.runs.planning",
+    "read_config": "gtjax.runs.config",
+    "register_model": "gtjax.nn.models",
+    "register_task": "gtjax.tasks.base",
     "save_npz": "gtjax.datasets",
+    "save_weights": "gtjax.runs.weights",
     "statistics": "gtjax.graph",
-    "step_cost": "gtjax.training.step_cost",
+    "step_cost": "gtjax.runs.step_cost",
+    "to_pyg": "gtjax.graph",
 }
 
 __all__ = [
+    "BatchesConfig",
+    "DecoupledConfig",
+    "GATConfig",
+    "GATv2Config",
+    "GCNConfig",
+    "GINConfig",
     "Graph",
     "GraphFormatError",
     "GraphTransformer",
     "ModelConfig",
+    "Names",
     "OptimConfig",
     "ParallelConfig",
     "Partition",
     "PrepareConfig",
     "Result",
     "RuntimeConfig",
+    "SAGEConfig",
     "Sizes",
     "StepCost",
+    "Task",
+    "TaskConfig",
     "TrainConfig",
+    "TrainedRun",
+    "TransformerConfig",
     "UserError",
+    "bind",
     "fit",
+    "from_dgl",
     "from_edges",
     "from_jraph",
     "from_networkx",
+    "from_pandas",
+    "from_pyg",
     "from_scipy",
     "load",
+    "load_run",
+    "load_weights",
     "locality_order",
+    "many_graphs",
     "partition_graph",
     "plan",
     "read_config",
+    "register_model",
+    "register_task",
     "save_npz",
+    "save_weights",
     "statistics",
     "step_cost",
+    "to_pyg",
 ]
 
 

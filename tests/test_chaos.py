@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_runs_survive_what_happens_to_them(tmp_path):
     rows = ("damage", "disturb", "stuck")
     done = subprocess.run(

@@ -14,39 +14,35 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gtjax.training.config import read_config, to_mapping
+from gtjax.runs.config import read_config, to_mapping
+from pallas_kernels.native import why_not
 
 ROOT = Path(__file__).parents[1]
 ACCURACY = ROOT / "experiments" / "accuracy"
 ISOLATED = ROOT / "experiments" / "isolated"
 ATTENTION = ROOT / "experiments" / "attention"
+OPS = ROOT / "experiments" / "ops" / "results.json"
 RESULTS = json.loads((ACCURACY / "results.json").read_text(encoding="utf-8"))
 
 
-def _as_far_as_known(wanted, found):
-    """Without the options that are younger than the result."""
-    return {
-        name: _as_far_as_known(value, found[name]) if isinstance(value, dict) else value
-        for name, value in wanted.items()
-        if name in found
-    }
-
-
-def _as_training_has_it(found):
-    """Without what younger configs have under `runtime`."""
-    return {
-        name: v for name, v in found.items() if name not in ("checkpoint_seconds", "tensorboard")
-    }
+def assert_same_settings(wanted, found, path=""):
+    """What both know by the same name is equal; results may be older than names of settings."""
+    common = wanted.keys() & found.keys()
+    assert common, f"{path}: no setting in common"
+    for name in common:
+        if isinstance(wanted[name], dict):
+            assert_same_settings(wanted[name], found[name], f"{path}.{name}")
+        else:
+            assert wanted[name] == found[name], f"{path}.{name}"
 
 
 @pytest.mark.parametrize("path", sorted(ACCURACY.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_config_has_the_result_it_gave(path):
-    wanted, found = to_mapping(read_config(path)), RESULTS[path.stem]["config"]
-    # What the script sets or repeats, and what watches over a run and decides nothing of it.
-    for name in ("data", "seed", "split", "out", "runtime"):
+    wanted, found = to_mapping(read_config(path)), dict(RESULTS[path.stem]["config"])
+    for name in ("data", "seed", "split", "out"):  # set by the script
         wanted.pop(name)
-        found.pop(name, None)
-    assert _as_training_has_it(found) == _as_far_as_known(wanted, found)
+    assert found["model"]["architecture"] == wanted["model"]["name"]
+    assert_same_settings(wanted, found)
     result = RESULTS[path.stem]
     tests = [run[f"test_{result['metric']}"] for run in result["runs"]]
     assert result["mean"] == pytest.approx(sum(tests) / len(tests))
@@ -54,7 +50,7 @@ def test_every_config_has_the_result_it_gave(path):
 
 
 def test_the_readme_shows_the_stored_results():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
     script = runpy.run_path(str(ROOT / "experiments" / "accuracy.py"))
     for line in script["table"](RESULTS).splitlines():
         assert line in readme, f"README lacks: {line}"
@@ -72,11 +68,10 @@ def test_isolated_results_are_those_of_the_stored_configs():
         assert list(curves) == [name for name in script["CURVES"] if name in curves]
         for curve, runs in curves.items():
             wanted = to_mapping(read_config(ISOLATED / f"{graph}.toml"))
-            wanted["parallel"] |= script["CURVES"][curve]
             for seed, run in runs.items():
                 config = wanted | {"data": graph, "seed": int(seed), "out": None}
-                found = _as_training_has_it(run["config"])
-                assert found == _as_far_as_known(config, found)
+                config.pop("parallel")  # stored under other names then
+                assert_same_settings(config, run["config"])
                 assert run["approximate"] is (curve != "exact")
                 assert max(run["validation"]) == run["val_accuracy"]
                 assert (
@@ -104,7 +99,7 @@ def test_isolated_training_is_within_a_point_and_a_half_of_exact_training():
 
 @pytest.mark.parametrize("name", ["aot", "isolated", "partition", "strategies"])
 def test_the_readme_shows_the_table_of_each_experiment(name):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
     script = [sys.executable, str(ROOT / "experiments" / f"{name}.py"), "--table"]
     shown = subprocess.run(script, capture_output=True, text=True, check=True).stdout
     assert shown.startswith("|")
@@ -112,8 +107,8 @@ def test_the_readme_shows_the_table_of_each_experiment(name):
         assert line in readme, f"README lacks: {line}"
 
 
-def attention(*options: str) -> subprocess.CompletedProcess[str]:
-    script = ROOT / "experiments" / "attention.py"
+def experiment(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    script = ROOT / "experiments" / f"{name}.py"
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, str(script), *options],
@@ -121,6 +116,10 @@ def attention(*options: str) -> subprocess.CompletedProcess[str]:
         text=True,
         env=os.environ | {"PYTHONPATH": paths.rstrip(os.pathsep)},
     )
+
+
+def attention(*options: str) -> subprocess.CompletedProcess[str]:
+    return experiment("attention", *options)
 
 
 def test_the_attention_benchmark_runs_on_a_tiny_graph(tmp_path):
@@ -148,9 +147,45 @@ def test_the_attention_benchmark_runs_on_a_tiny_graph(tmp_path):
 
 @pytest.mark.skipif(not ATTENTION.exists(), reason="experiments/attention.py was not run yet")
 def test_the_readme_shows_the_stored_attention_benchmark():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
     for line in attention("--table").stdout.splitlines():
         assert line in readme, f"README lacks: {line}"
+
+
+def test_the_benchmark_of_ops_runs_on_a_tiny_graph(tmp_path):
+    options = ["--quick", "--rounds", "2", "--only", "gat", "learned_weights"]
+    done = experiment(
+        "ops", *options, "--contenders", "cpu", "xla", "gather", "--out", str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "results.json").read_text())["ops"]
+    gradients = {"gat": {"ds", "dt", "dv"}, "learned_weights": {"dx", "dw"}}
+    for kind, result in results.items():
+        distances = result["contenders"]["xla"]["distances"]
+        assert set(distances) == {"forward", "out"} | gradients[kind]
+        if "cpu" in result["contenders"]:  # where the native code was built
+            assert max(result["contenders"]["cpu"]["distances"].values()) < 1e-4
+            assert set(result["share_of_gather_bound"]) == {"forward", "backward", "both"}
+    table = experiment("ops", "--table", "--out", str(tmp_path)).stdout
+    assert "weighted sum, learned weights" in table
+    assert table.strip() in done.stdout
+
+
+@pytest.mark.skipif(not OPS.exists(), reason="experiments/ops.py was not run yet")
+def test_the_readme_shows_the_stored_benchmark_of_ops():
+    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
+    for line in experiment("ops", "--table").stdout.splitlines():
+        assert line in readme, f"README lacks: {line}"
+
+
+def test_a_tree_of_sources_is_compared_with_another():
+    trees = ["--before", str(ROOT), "--after", str(ROOT)]
+    if reason := why_not():
+        pytest.skip(reason)
+    done = experiment("before_after", *trees, "--quick", "--rounds", "2")
+    assert done.returncode == 0, done.stderr
+    assert "both: before" in done.stdout
+    assert "--after is a folder" in experiment("before_after", *trees, "--after", "/").stderr
 
 
 @pytest.fixture
@@ -193,6 +228,8 @@ def test_a_contender_that_cannot_run_is_absent_with_the_reason(importable, tmp_p
     monkeypatch.setitem(environments.PEERS, "none", nowhere)
     with pytest.raises(work.Absent, match=r"needs Python 2\.99, which is not on the PATH"):
         environments.interpreter("none", tmp_path)
+    monkeypatch.setenv("GTJAX_PEER_NONE", sys.executable)
+    assert environments.interpreter("none", tmp_path) == Path(sys.executable)
 
 
 def test_memory_above_start_is_what_a_run_touches(importable):
@@ -275,9 +312,21 @@ def test_stored_steps_for_tpus_move_what_their_strategies_say():
             assert least * demanded <= moved <= 1.02 * demanded, (row["strategy"], kind)
 
 
-@pytest.mark.parametrize(("script", "stored"), [("planner", "results"), ("planner_links", "links")])
+def test_the_readme_shows_what_other_tasks_reach(importable):
+    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
+    names = runpy.run_path(str(ROOT / "experiments" / "tasks.py"))
+    results = json.loads(names["RESULTS"].read_text(encoding="utf-8"))
+    assert results.keys() & {"links", "regression", *names["PUBLISHED"]}
+    for line in names["table"](results).splitlines():
+        assert line in readme, f"README lacks: {line}"
+
+
+@pytest.mark.parametrize(
+    ("script", "stored"),
+    [("planner", "results"), ("planner", "unseen"), ("planner_links", "links")],
+)
 def test_the_readme_shows_how_right_the_planner_was(script, stored):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
     names = runpy.run_path(str(ROOT / "experiments" / f"{script}.py"))
     path = ROOT / "experiments" / "planner" / f"{stored}.json"
     results = json.loads(path.read_text(encoding="utf-8"))
@@ -287,7 +336,7 @@ def test_the_readme_shows_how_right_the_planner_was(script, stored):
 
 
 def test_the_readme_shows_what_runs_survive(importable):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
     names = runpy.run_path(str(ROOT / "experiments" / "chaos.py"))
     results = json.loads((names["HERE"] / "results.json").read_text(encoding="utf-8"))
     assert set(results["rows"]) == set(names["ROWS"])

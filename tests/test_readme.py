@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+import types
 from pathlib import Path
 
 import pytest
-import tyro
 
 from gtjax.cli.main import COMMANDS
-from gtjax.training.config import TrainConfig
+from gtjax.cli.train import parsed
+from gtjax.core.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
@@ -33,12 +35,13 @@ def check_command(words: list[str]) -> None:
     _, name, *rest = words
     if name in ("--help", "--version"):
         return
+    rest = [word for word in rest if word != "--help"]
     assert name in COMMANDS, f"no command {name!r}"
     if name == "train":
         if "--config" in rest:
             at = rest.index("--config")
             del rest[at : at + 2]
-        tyro.cli(TrainConfig, args=rest)
+        parsed(rest)
 
 
 @pytest.fixture
@@ -46,22 +49,54 @@ def readme() -> str:
     return (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_of_the_readme_runs(readme, tmp_path, monkeypatch):
-    snippets = blocks(readme, "python")
-    assert snippets, "README.md shows no Python"
+READMES = (
+    "README.md",
+    "gtjax/graph/README.md",
+    "gtjax/nn/README.md",
+    "gtjax/planner/README.md",
+    "gtjax/tasks/README.md",
+    "pallas_kernels/README.md",
+)
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_the_python_of_a_readme_runs(name, tmp_path, monkeypatch):
+    snippets = blocks((ROOT / name).read_text(encoding="utf-8"), "python")
+    assert snippets, f"{name} shows no Python"
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "readme"}
+    module = types.ModuleType("readme")  # which dataclasses look themselves up in
+    monkeypatch.setitem(sys.modules, "readme", module)
     for number, snippet in enumerate(snippets, start=1):
-        exec(compile(snippet, f"README.md, Python block {number}", "exec"), names)
+        exec(compile(snippet, f"{name}, Python block {number}", "exec"), module.__dict__)
 
 
-def test_the_commands_of_the_readme_exist(readme):
+def test_what_is_shown_of_ones_own_models_is_short(readme):
+    own = [block for block in blocks(readme, "python") if "nnx.Module" in block or "bind(" in block]
+    assert len(own) == 2
+    for block in own:
+        assert len([line for line in block.splitlines() if line.strip()]) <= 25
+
+
+OWN = """
+from dataclasses import dataclass
+from flax import nnx
+@dataclass(frozen=True)
+class Settings:
+    width: int = 8
+class MyModel(nnx.Module):
+    Config = Settings
+"""
+
+
+def test_the_commands_of_the_readme_exist(readme, tmp_path, monkeypatch):
+    (tmp_path / "my_module.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
     found = commands(readme)
     assert found, "README.md shows no command"
     for words in found:
         try:
             check_command(words)
-        except SystemExit:
+        except (SystemExit, UserError):
             pytest.fail(f"README.md: {shlex.join(words)}")
 
 
@@ -74,7 +109,7 @@ def test_a_wrong_command_would_be_found(capsys):
     (words,) = commands(text)
     assert words == ["gtjax", "train", "--steps", "3", "--seed", "1"]
     check_command(words)
-    with pytest.raises(SystemExit):
+    with pytest.raises(UserError, match="no option --stepz"):
         check_command(["gtjax", "train", "--stepz", "3"])
     with pytest.raises(AssertionError, match="no command 'trane'"):
         check_command(["gtjax", "trane"])

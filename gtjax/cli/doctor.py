@@ -48,10 +48,11 @@ def run(argv: list[str]) -> int:
 
 
 def _kernels() -> list[str]:
-    """The attention back end in use, and those that would be faster if they could run."""
-    from gtjax.strategies import kernels
+    """The kernel that each op runs with, and those that would be faster if they could run."""
+    from gtjax.sharding import kernels
 
-    lines = [f"{'kernel':<18}{kernels.kernel_name('auto')}"]
+    in_use = kernels.kernels_in_use("auto").items()
+    lines = [f"{'kernel of ' + op:<26}{kernel}" for op, kernel in in_use]
     missing = kernels.missing_kernels().items()
     return lines + [f"note: kernel {name} is not in use: {reason}" for name, reason in missing]
 
@@ -94,7 +95,7 @@ def find_problems(machine: Machine) -> list[str]:
 
 
 def _look() -> tuple[Machine, list[str], str | None]:
-    from gtjax.training.run_folder import versions
+    from gtjax.runs.run_folder import versions
 
     devices, error = [], None
     try:

@@ -29,15 +29,11 @@ def run(argv: list[str]) -> int:
     arguments = parse(Evaluate, "evaluate", argv)
 
     from gtjax.cli.outcome import print_metrics
-    from gtjax.datasets import load
-    from gtjax.sharding.mesh import simulate_devices
-    from gtjax.training.run_folder import RunFolder
-    from gtjax.training.trained import predict
+    from gtjax.runs.run_graph import graph_of
+    from gtjax.runs.trained import load_run
 
-    folder, config = RunFolder.open(arguments.run)
-    simulate_devices(config.parallel)
-    graph = load(arguments.data or config.data, split=config.split)
-    metrics = predict(folder, config, graph).metrics
+    known = load_run(arguments.run)
+    metrics = known.evaluate(graph_of(known.folder, known.config, arguments.data))
     if arguments.json:
         known = {name: None if isnan(value) else value for name, value in metrics.items()}
         print(json.dumps(known))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gtjax.cli.arguments import parse
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
+from gtjax.sharding.config import check_simulated
 
 if TYPE_CHECKING:
     from gtjax.distributed.supervisor import Job
@@ -38,6 +39,7 @@ class Launch:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} is at least 1; found {value}")
+        check_simulated(self.devices_per_process or 1, "--devices-per-process")
         for name in ("restarts", "grace"):
             if getattr(self, name) < 0:
                 raise ValueError(f"--{name} is not negative; found {getattr(self, name)}")
@@ -57,8 +59,8 @@ def run(argv: list[str]) -> int:
             f"Such as: gtjax launch --processes 2 -- train"
         )
 
+    from gtjax.core.progress import say
     from gtjax.distributed.supervisor import Local, Supervisor
-    from gtjax.training.progress import say
 
     job = _job(rest[0], rest[1:], shared=arguments.processes is None)
     local = Local(arguments.processes, arguments.devices_per_process, arguments.pin)
@@ -78,7 +80,7 @@ def _job(command: str, options: list[str], *, shared: bool) -> Job:
 
     if command == "train":
         from gtjax.cli.train import parsed
-        from gtjax.training.run_folder import new_run_path
+        from gtjax.runs.run_folder import new_run_path
 
         config = parsed(options).config
         if config.out is None and shared:

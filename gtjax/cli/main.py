@@ -10,15 +10,16 @@ import traceback
 
 import gtjax
 from gtjax.cli.processes import is_one_of_several, leave
+from gtjax.core.errors import UserError
 from gtjax.distributed.exits import MISTAKE, ToldError
-from gtjax.graph.errors import UserError
 
 # Imported only when it is called for, so that help does not wait for jax.
 COMMANDS = {
-    "train": "train a graph transformer on a graph",
+    "train": "train a model on a graph",
     "launch": "run a command in several processes, and keep it running",
     "resume": "continue a run from its last checkpoint",
     "evaluate": "measure a run's best parameters again",
+    "runs": "list the runs in a folder, or compare some",
     "predict": "write class probabilities and embeddings of every node",
     "plan": "choose how to spread a graph over devices, and say why",
     "profile": "measure how fast the devices here compute and talk",

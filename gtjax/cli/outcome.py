@@ -8,11 +8,11 @@ from math import isnan, nan
 import jax
 
 from gtjax.cli.processes import is_first
+from gtjax.core.progress import say
 from gtjax.distributed.exits import FINISHED, LOST
 from gtjax.distributed.team import LostError
-from gtjax.training.loop import Interrupted
-from gtjax.training.progress import say
-from gtjax.training.result import Result
+from gtjax.runs.loop import Interrupted
+from gtjax.runs.result import Result
 
 
 def report_outcome(train: Callable[[], Result]) -> int:
@@ -35,7 +35,8 @@ def report_outcome(train: Callable[[], Result]) -> int:
 def print_metrics(values: dict[str, float]) -> None:
     """One line for each metric, train, val and test beside each other."""
     lines = []
-    for metric in ("accuracy", "roc_auc"):
+    metrics = [name.removeprefix("val_") for name in values if name.startswith("val_")]
+    for metric in metrics:
         found = [
             f"{split} {value:.4f}"
             for split in ("train", "val", "test")

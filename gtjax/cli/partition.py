@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ class PartitionArguments:
     """Name or path of a data set."""
     parts: Annotated[int, tyro.conf.arg(aliases=["-k"])]
     """Number of parts."""
-    how: str = "auto"
+    partitioner: str = "auto"
     """metis, streaming, contiguous, random, auto, or a .npy file with the part of every node."""
     seed: int = 0
     """The same seed gives the same parts."""
@@ -39,16 +40,16 @@ class PartitionArguments:
 
 def run(argv: list[str]) -> int:
     """Load, prepare as training does, partition, and print what is cut."""
-    arguments = parse(PartitionArguments, "partition", argv)
+    arguments = parse(PartitionArguments, "partition", [_as_named(word) for word in argv])
 
+    from gtjax.batching.config import PrepareConfig
+    from gtjax.batching.prepare import prepare_graph
+    from gtjax.core.progress import progress, say
     from gtjax.datasets import load
     from gtjax.partition.partition import check_num_parts
     from gtjax.partition.partitioners import check_partitioner
     from gtjax.partition.picture import check_picture, draw_cut
     from gtjax.partition.store import check_new_folder, save_partition
-    from gtjax.training.config import PrepareConfig
-    from gtjax.training.prepare import prepare_graph
-    from gtjax.training.progress import progress, say
 
     # Before minutes of work: what can be known to go wrong at the end.
     check_num_parts(arguments.parts)
@@ -58,8 +59,8 @@ def run(argv: list[str]) -> int:
         check_new_folder(arguments.out)
     graph = prepare_graph(load(arguments.data), PrepareConfig())
     started = time.monotonic()
-    is_file = arguments.how.endswith(".npy")
-    how = arguments.how
+    how = arguments.partitioner
+    is_file = how.endswith(".npy")
     if not is_file:
         check_partitioner(how)
     partition = _partition(graph, arguments, how, is_file=is_file)
@@ -73,18 +74,28 @@ def run(argv: list[str]) -> int:
             save_partition(arguments.out, graph, partition, progress=update)
         say(f"wrote {arguments.out}")
     if arguments.json:
-        known = {"graph": graph.name, "how": how, "seed": arguments.seed, "seconds": seconds}
+        known = {
+            "graph": graph.name,
+            "partitioner": how,
+            "seed": arguments.seed,
+            "seconds": seconds,
+        }
         print(json.dumps(known | cut.to_json()))
     else:
         _print(graph, how, seconds, cut)
     return 0
 
 
+def _as_named(word: str) -> str:
+    """As the option is called everywhere; --how is what it was called here."""
+    return re.sub(r"^--how(?==|$)", "--partitioner", word)
+
+
 def _partition(
     graph: Graph, arguments: PartitionArguments, how: str, *, is_file: bool
 ) -> Partition:
+    from gtjax.core.progress import progress
     from gtjax.partition import partition_graph, read_owners
-    from gtjax.training.progress import progress
 
     if is_file:
         partition = read_owners(how, arguments.parts)

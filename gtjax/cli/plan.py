@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from gtjax.cli.arguments import parse
-from gtjax.graph.errors import UserError
-from gtjax.nn.config import ModelConfig
+from gtjax.cli.arguments import parse, taken
+from gtjax.core.errors import UserError
+from gtjax.nn.config import TransformerConfig
+from gtjax.nn.models import DEFAULT
+from gtjax.runs.config import TrainConfig, with_model
 from gtjax.sharding.config import ParallelConfig
-from gtjax.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from gtjax.planner import Plan
 
-WIDTH = 160  # of the table where there is no terminal
+LONGEST = 1000  # columns of a line where there is no terminal, which none needs
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,18 @@ class PlanArguments:
     parallel: Annotated[ParallelConfig, tyro.conf.arg(name="")] = field(
         default_factory=ParallelConfig
     )
-    model: ModelConfig = field(default_factory=ModelConfig)
+    name: Annotated[str, tyro.conf.arg(name="model")] = DEFAULT
+    """Name of the model: transformer, decoupled, gcn, sage, gin, gat, gatv2, or your own as
+    module:Class."""
+    model: Any = field(default_factory=TransformerConfig)
 
 
 def run(argv: list[str]) -> int:
     """Plan, and print the plan."""
-    arguments = parse(PlanArguments, "plan", argv)
+    known, rest = taken(argv, "plan", "model")
+    name = known["model"] or DEFAULT
+    default = PlanArguments(name=name, model=with_model(TrainConfig(), name).model)
+    arguments = parse(PlanArguments, "plan", rest, default)
     by_numbers = arguments.nodes is not None or arguments.edges is not None
     if by_numbers == (arguments.data is not None):
         raise UserError("gtjax plan takes a data set, or --nodes and --edges: one of the two")
@@ -97,8 +104,8 @@ def run(argv: list[str]) -> int:
 
 
 def _planned(arguments: PlanArguments) -> tuple[Plan, Any, TrainConfig]:
-    from gtjax.training.planning import Sizes, plan
-    from gtjax.training.progress import progress
+    from gtjax.core.progress import progress, say
+    from gtjax.runs.planning import Sizes, notice_of_measuring, plan
 
     config = TrainConfig(
         parallel=arguments.parallel,
@@ -121,12 +128,14 @@ def _planned(arguments: PlanArguments) -> tuple[Plan, Any, TrainConfig]:
         from gtjax.datasets import load
 
         graph = load(arguments.data)
+    if notice := notice_of_measuring(config.parallel):
+        say(notice)
     with progress("planning", 1.0) as update:
         return plan(graph, config=config, progress=update), graph, config
 
 
 def _verified(arguments: PlanArguments, graph: Any, config: TrainConfig, made: Plan) -> Any:
-    from gtjax.training.verify import verify
+    from gtjax.runs.verify import verify
 
     return verify(made, graph, config, target=arguments.target)
 
@@ -134,12 +143,14 @@ def _verified(arguments: PlanArguments, graph: Any, config: TrainConfig, made: P
 def _print(made: Plan, everything: bool, verified: Any) -> None:
     from rich.console import Console
 
-    from gtjax.planner.explain import notes, table_of
+    from gtjax.planner.explain import candidates_of, notes
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
-    console.print(table_of(made, everything=everything))
+    piped = not sys.stdout.isatty()
+    console = Console(highlight=False, width=LONGEST if piped else None)
+    width = None if piped else console.width
+    console.print(candidates_of(made, width, everything=everything))
     console = Console(soft_wrap=True, highlight=False)
-    console.print("\n" + "\n".join(notes(made)))
+    console.print("\n" + "\n".join(notes(made, everything=everything)))
     if verified:
         console.print(
             f"verified: compiled for {verified['compiled_for']} in "

@@ -1,4 +1,4 @@
-"""`gtjax predict RUN --out FILE`: probabilities and embeddings of every node."""
+"""`gtjax predict RUN --out FILE`: class, probabilities and embedding of every node."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from gtjax.cli.arguments import parse
 
 @dataclass(frozen=True)
 class Predict:
-    """Class probabilities and embeddings from a run's best parameters."""
+    """The likeliest class of every node, probabilities and embeddings, by a run's best parameters.
+
+    Nodes and classes have their names where the data has them."""
 
     run: tyro.conf.Positional[Path]
     """Folder of the run."""
     out: Path
     """File to write: .npz, or a table with a row per node as .parquet or .csv."""
     data: str | None = None
-    """Another data set with the same features and classes."""
+    """Another data set with the same features and classes; those with names may stand in another
+    order."""
 
 
 def run(argv: list[str]) -> int:
     """Load data and parameters, and write the predictions."""
     arguments = parse(Predict, "predict", argv)
 
-    from gtjax.datasets import load
-    from gtjax.sharding.mesh import simulate_devices
-    from gtjax.training.progress import say
-    from gtjax.training.run_folder import RunFolder
-    from gtjax.training.trained import check_format, predict, write_predictions
+    from gtjax.core.progress import say
+    from gtjax.runs.predictions import check_format, write_predictions
+    from gtjax.runs.run_graph import graph_of
+    from gtjax.runs.trained import load_run
 
     check_format(arguments.out)
-    folder, config = RunFolder.open(arguments.run)
-    simulate_devices(config.parallel)
-    graph = load(arguments.data or config.data, split=config.split)
-    write_predictions(predict(folder, config, graph), arguments.out)
+    known = load_run(arguments.run)
+    graph = graph_of(known.folder, known.config, arguments.data)
+    write_predictions(known.predict(graph), arguments.out)
     say(f"wrote {arguments.out}")
     return 0

@@ -7,14 +7,15 @@ import sys
 from pathlib import Path
 
 from gtjax.distributed.join import Processes, join
-from gtjax.sharding.config import ParallelConfig
+from gtjax.sharding.config import ParallelConfig, check_simulated
 
 
 def joined(processes: Processes, parallel: ParallelConfig) -> None:
     """Join, if there are others; else simulate as many devices as are asked for."""
+    from gtjax.core.progress import say
     from gtjax.sharding.mesh import simulate_devices
-    from gtjax.training.progress import say
 
+    check_simulated(processes.devices_per_process or 1, "--devices-per-process")
     warning = join(processes)
     if not is_one_of_several():
         simulate_devices(parallel)

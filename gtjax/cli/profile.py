@@ -55,7 +55,7 @@ def run(argv: list[str]) -> int:
     if not is_first():
         return 0
     if arguments.out is not None:
-        from gtjax.graph import UserError
+        from gtjax.core.errors import UserError
 
         try:
             profile.save(arguments.out)
@@ -75,10 +75,10 @@ def run(argv: list[str]) -> int:
 def _measured(arguments: ProfileArguments) -> HardwareProfile:
     import jax
 
+    from gtjax.core.progress import progress, say
     from gtjax.hardware.measure import cached_path, measured_profile
     from gtjax.sharding.config import ParallelConfig
     from gtjax.sharding.mesh import available_devices
-    from gtjax.training.progress import progress, say
 
     joined(arguments.processes, ParallelConfig(devices=arguments.devices))
     count = available_devices(arguments.devices)
@@ -116,10 +116,10 @@ def _print(profile: HardwareProfile) -> None:
         f"passes over memory {compute.stream / 1e9:.3g} GB/s; rows picked by number "
         f"{compute.gather / 1e9:.3g} and added {compute.scatter / 1e9:.3g} GB/s",
     ]
-    for point in compute.attention:
+    for point in compute.ops:
         rate = point.edges / point.seconds / 1e6
         lines.append(
-            f"attention {point.direction}, {point.heads} heads of {point.width // point.heads}, "
+            f"{point.op} {point.direction} ({point.kernel}), {point.sender_bytes} bytes an edge, "
             f"{point.senders:,} rows: {rate:.3g} M edges/s"
         )
     if profile.preset:

@@ -1,8 +1,9 @@
-"""`gtjax resume RUN`: continue a run that was stopped or killed."""
+"""`gtjax resume RUN`: continue a run that was stopped or killed, or train a finished one longer."""
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gtjax.cli.arguments import parse
+from gtjax.core.errors import UserError
+from gtjax.core.progress import say
+from gtjax.distributed.exits import FINISHED
 from gtjax.distributed.join import Processes
-from gtjax.training.interrupt import StopRequest
+from gtjax.runs.interrupt import StopRequest
 
 if TYPE_CHECKING:
-    from gtjax.training.config import TrainConfig
+    from gtjax.runs.config import TrainConfig
+    from gtjax.runs.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class Resume:
 
     run: tyro.conf.Positional[Path]
     """Folder of the run."""
+    steps: int | None = None
+    """Another number of steps in all, also of a run that is finished."""
     strategy: str | None = None
     """Another way of spreading attention."""
     devices: int | None = None
@@ -44,29 +51,76 @@ def parsed(argv: list[str]) -> Resume:
 def run(argv: list[str]) -> int:
     """Continue where the newest checkpoint left off."""
     arguments = parsed(argv)
-    with StopRequest() as stop:
-        from gtjax.training.run_folder import RunFolder
+    with StopRequest(ends=True, doing="starting") as stop:
+        from gtjax.runs.run_folder import RunFolder
 
         folder, config = RunFolder.open(arguments.run)
-        config = changed(config, arguments)
+        longer, said = with_steps(folder, config, arguments.steps)
+        if said and arguments.processes.process_id in (None, 0):
+            say(said)
+        if longer is None:
+            return FINISHED
+        config = changed(longer, arguments)
 
         from gtjax.cli.processes import joined
 
         joined(arguments.processes, config.parallel)
 
         from gtjax.cli.outcome import report_outcome
-        from gtjax.datasets import load
-        from gtjax.training.loop import resume
+        from gtjax.runs.loop import resume
+        from gtjax.runs.run_graph import graph_of
 
         config = _fitting_the_devices(config, arguments)
+        command = shlex.join(["gtjax", "resume", *argv])
         return report_outcome(
-            lambda: resume(folder, config, lambda: load(config.data, split=config.split), stop=stop)
+            lambda: resume(
+                folder, config, lambda: graph_of(folder, config), stop=stop, command=command
+            )
         )
+
+
+def with_steps(
+    folder: RunFolder, config: TrainConfig, steps: int | None
+) -> tuple[TrainConfig | None, str]:
+    """The config with so many steps, None if the run has taken them, and what to say of it."""
+    from gtjax.runs.listing import finished_result
+
+    try:
+        result = finished_result(folder)
+    except UserError:  # it is damaged, and will be written anew
+        result = None
+    if result is None and steps is None:
+        return config, ""
+    if result is None:
+        from gtjax.runs.checkpoint_files import steps_in  # which waits for jax
+
+        taken = max(steps_in(folder.path / "checkpoints"), default=0)
+    else:
+        taken = result["steps"]
+    if steps is not None and steps < max(1, taken):
+        raise UserError(
+            f"--steps is their number in all, and at least the {taken} that {folder.path} has "
+            f"taken; found {steps}"
+        )
+    if result and steps in (None, taken, config.steps):
+        return None, (
+            f"{folder.path} is finished after {taken} steps. To train longer, give the steps in "
+            f"all: gtjax resume {shlex.quote(str(folder.path))} --steps {2 * taken}"
+        )
+    if steps is None or steps == config.steps:
+        return config, ""
+    said = f"{steps} steps instead of {config.steps}"
+    if config.optim.schedule != "constant":
+        said += f"; the {config.optim.schedule} schedule is that of {steps} from here on"
+    if result and taken < config.steps:  # it would stop again at once
+        said += f"; --patience {config.patience} had ended the run, and counts no longer"
+        config = dataclasses.replace(config, patience=0)
+    return dataclasses.replace(config, steps=steps), said
 
 
 def changed(config: TrainConfig, wanted: Resume) -> TrainConfig:
     """The config of the run with what is wanted otherwise."""
-    from gtjax.training.config import from_mapping, to_mapping
+    from gtjax.runs.config import from_mapping, to_mapping
 
     asked = {
         name: value

@@ -1,39 +1,43 @@
-"""`gtjax train`: train a graph transformer."""
+"""`gtjax train`: train a model on a graph."""
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
+import shlex
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from gtjax.cli.arguments import parse
+from gtjax.cli.arguments import parse, taken
 from gtjax.distributed.join import Processes
-from gtjax.training.config import TrainConfig, read_config
-from gtjax.training.interrupt import StopRequest
+from gtjax.nn.models import DEFAULT, model_name
+from gtjax.runs.config import TrainConfig, read_config, with_model
+from gtjax.runs.interrupt import StopRequest
 
-DESCRIPTION = """Train a graph transformer on a graph.
+DESCRIPTION = """Train a model on a graph.
 
---config FILE reads settings from TOML or JSON; the options below win over the file."""
+--config FILE reads settings from TOML or JSON; the options below win over the file.
+--model NAME chooses the model, and --help shows the settings of the one that is named."""
 
 
 @dataclass(frozen=True)
 class Train:
     """What to train, and as which process of how many."""
 
+    model: str = DEFAULT
+    """Name of the model: transformer, decoupled, gcn, sage, gin, gat, gatv2, or your own as
+    module:Class."""
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
     processes: Annotated[Processes, tyro.conf.arg(name="")] = field(default_factory=Processes)
 
 
 def parsed(argv: list[str]) -> Train:
     """The defaults, or those of `--config FILE`, and the options that follow."""
-    config_file = argparse.ArgumentParser("gtjax train", add_help=False, allow_abbrev=False)
-    config_file.add_argument("--config")
-    known, rest = config_file.parse_known_args(argv)
-    default = Train(read_config(known.config)) if known.config else None
+    known, rest = taken(argv, "train", "config", "model")
+    config = read_config(known["config"]) if known["config"] else TrainConfig()
+    if known["model"]:
+        config = with_model(config, known["model"])
+    default = Train(model_name(config.model), config)
     return parse(Train, "train", rest, default, DESCRIPTION)
 
 
@@ -41,17 +45,14 @@ def run(argv: list[str]) -> int:
     """Train."""
     arguments = parsed(argv)
     config = arguments.config
-    with StopRequest() as stop:  # from here on a signal lets the run save what there is
+    # From here on a signal lets the run save what there is.
+    with StopRequest(ends=True, doing="starting") as stop:
         from gtjax.cli.processes import joined
 
         joined(arguments.processes, config.parallel)
 
         from gtjax.cli.outcome import report_outcome
-        from gtjax.datasets import load
-        from gtjax.training.loop import fit
+        from gtjax.runs.loop import fit
 
-        if Path(config.data).exists():  # so that the run can be resumed from any folder
-            config = dataclasses.replace(config, data=str(Path(config.data).resolve()))
-        return report_outcome(
-            lambda: fit(lambda: load(config.data, split=config.split), config=config, stop=stop)
-        )
+        command = shlex.join(["gtjax", "train", *argv])
+        return report_outcome(lambda: fit(config.data, config=config, stop=stop, command=command))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
 
 FINISHED = 0  # or stopped on request, and saved
 FAILED = 1

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gtjax.graph.errors import UserError
+from gtjax.core.errors import UserError
+from gtjax.distributed.reach import reach, waiting_aloud
 
 HEARTBEAT_SECONDS = 100  # a process that jax does not hear of for so long is dead to it
 THREADS = "32"  # with fewer, several simulated devices of a process may wait for each other
@@ -34,6 +35,8 @@ class Processes:
     """Number of this one, from 0."""
     devices_per_process: int | None = None
     """Devices of each process; on a CPU so many are simulated."""
+    join_seconds: float = 60.0
+    """How long to try to reach the coordinator."""
     mtls_cert: Path | None = None
     """Certificate of this process, for a coordinator that others can reach (jax 0.12 or later)."""
     mtls_key: Path | None = None
@@ -60,6 +63,8 @@ def join(processes: Processes) -> str | None:
     host, _, port = processes.coordinator.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise UserError(f'--coordinator is such as "host:1234"; found {processes.coordinator!r}')
+    if processes.join_seconds <= 0:
+        raise UserError(f"--join-seconds is positive; found {processes.join_seconds:g}")
     return _initialize(processes, host, "--coordinator")
 
 
@@ -82,6 +87,12 @@ def _initialize(processes: Processes, host: str | None, found: str) -> str | Non
     import jax
 
     options: dict[str, Any] = {}
+    secure = _certificates(processes)
+    others = f"the processes that {found} tells of"
+    if processes.coordinator is not None:
+        place = (processes.process_id or 0, processes.num_processes or 1)
+        reach(processes.coordinator, *place, processes.join_seconds)
+        others = "all {1} processes at {2}, as process {0}".format(*place, processes.coordinator)
     local = host is not None and is_loopback(host)
     if host is not None:
         options = {
@@ -99,12 +110,14 @@ def _initialize(processes: Processes, host: str | None, found: str) -> str | Non
         if processes.process_id is not None and local:
             first = processes.process_id * each
             options["local_device_ids"] = list(range(first, first + each))
-    secure: dict[str, Any] = _certificates(processes)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # It would take SIGTERM for itself; gtjax saves at the same step in all processes by itself.
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        jax.distributed.initialize(**options, **secure, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+        with waiting_aloud(others):
+            jax.distributed.initialize(
+                **options, **secure, heartbeat_timeout_seconds=HEARTBEAT_SECONDS
+            )
     except (RuntimeError, ValueError) as error:
         raise UserError(
             f"{found} says that this is one process of several, and they did not find each other: "

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 import jax
 
+from gtjax.core.errors import UserError
 from gtjax.distributed.exits import ToldError
-from gtjax.graph.errors import UserError
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from gtjax.cli.main import main
-from tests.training.conftest import compiled_once, out
+from tests.runs.conftest import out
 
-__all__ = ["compiled_once", "out"]
+__all__ = ["out"]
 
 
 class Outcome(NamedTuple):

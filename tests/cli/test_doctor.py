@@ -107,9 +107,9 @@ def test_a_cache_that_cannot_be_written_is_found(gtjax, tmp_path, monkeypatch):
 
 def test_a_kernel_that_cannot_run_is_told_with_its_reason(monkeypatch, capsys):
     reason = "it was not built"
-    monkeypatch.setattr("gtjax.strategies.kernels.missing_kernels", lambda: {"cpu": reason})
-    monkeypatch.setattr("gtjax.strategies.kernels.kernel_name", lambda kernel: "xla")
+    monkeypatch.setattr("gtjax.sharding.kernels.missing_kernels", lambda: {"cpu": reason})
+    monkeypatch.setattr("gtjax.sharding.kernels.kernels_in_use", lambda kernel: {"gat": "xla"})
     doctor.run([])
     shown = capsys.readouterr().out
     assert "note: kernel cpu is not in use: it was not built" in shown
-    assert "kernel            xla" in shown
+    assert "kernel of gat             xla" in shown

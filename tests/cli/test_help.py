@@ -26,7 +26,9 @@ def test_help_lists_every_command(gtjax):
 
 def test_every_command_has_a_file_and_the_other_way_round():
     files = {path.stem for path in (ROOT / "gtjax" / "cli").glob("*.py")}
-    assert files - {"__init__", "main", "arguments", "outcome", "processes"} == set(COMMANDS)
+    assert files - {"__init__", "main", "arguments", "outcome", "processes", "suggest"} == set(
+        COMMANDS
+    )
 
 
 def test_the_version_is_the_projects(gtjax):

@@ -12,7 +12,7 @@ import pytest
 import gtjax as package
 from gtjax.cli import launch
 from gtjax.distributed import supervisor
-from gtjax.training.checkpoint_files import read_manifest, steps_in
+from gtjax.runs.checkpoint_files import read_manifest, steps_in
 
 ENTRY = [sys.executable, "-c", "import sys; from gtjax.cli.main import main; sys.exit(main())"]
 SMALL = ("--model.hidden", "8", "--model.layers", "1", "--model.heads", "2", "--steps", "6")

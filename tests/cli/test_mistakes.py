@@ -8,6 +8,9 @@ import re
 import numpy as np
 import pytest
 
+from gtjax.cli.arguments import integer
+from gtjax.cli.suggest import SYNONYMS, suggestion
+from gtjax.cli.train import parsed
 from tests.cli.small_options import SMALL
 
 
@@ -41,17 +44,39 @@ def test_a_command_like_no_other_shows_the_commands(gtjax):
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["train", "--stepz", "3"], "Perhaps you meant: --steps INT"),
-        (["train", "--model.hiden", "3"], "--model.hidden INT"),
-        (["evaluate", "run", "--jsn"], "--json"),
-        (["doctor", "--verbose"], "--verbose"),
-        (["train", "--steps", "x"], "--steps: invalid literal for int() with base 10: 'x'"),
+        (["train", "--stepz", "3"], "train has no option --stepz: did you mean --steps?"),
+        (["train", "--model.hiden", "3"], "did you mean --model.hidden?"),
+        (["train", "--lr", "0.1"], "did you mean --optim.learning-rate?"),
+        (["train", "--lr=0.1"], "has no option --lr: did you mean --optim.learning-rate?"),
+        (["train", "--learning_rate", "0.1"], "did you mean --optim.learning-rate?"),
+        (["train", "--epochs", "3"], "did you mean --steps?"),
+        (["train", "--hidden-dim", "3"], "did you mean --model.hidden?"),
+        (["train", "--num-layers", "3"], "did you mean --model.layers?"),
+        (["train", "--gpus", "3"], "did you mean --devices?"),
+        (["train", "--batch-size", "3"], "with --batching graphs alone"),
+        (["train", "--batch-sise", "3"], "did you mean --batch-size?"),
+        (["train", "--confg", "c.toml"], "did you mean --config?"),
+        (["train", "graph.npz"], "train does not expect 'graph.npz': see gtjax train --help"),
+        (["plan", "cora", "--num-gpus", "3"], "did you mean --devices?"),
+        (["partition", "cora", "-k", "2", "--num-parts", "2"], "did you mean --parts?"),
+        (["launch", "--nproc", "2", "--", "train"], "did you mean --processes?"),
+        (["evaluate", "run", "--jsn"], "did you mean --json?"),
+        (["doctor", "--verbose"], "doctor has no option --verbose: see gtjax doctor --help"),
+        (["train", "--steps", "x"], "--steps: an integer, such as 200 or 1e3; found 'x'"),
+        (["train", "--steps", "1.5"], "--steps: an integer, such as 200 or 1e3; found '1.5'"),
+        (["train", "--devices", "nan"], "an integer, such as 200 or 1e3; found 'nan'"),
         (["train", "--steps"], "--steps"),
         (["train", "--steps", "0"], "steps is at least 1; found 0"),
         (["train", "--seed", "-1"], "seed is in 0..2^32-1; found -1"),
         (["train", "--repartition", "-1"], "repartition is not negative; found -1"),
         (["train", "--clusters", "0"], "clusters is at least 1; found 0"),
-        (["train", "--metric", "f1"], "one of ('auto', 'accuracy', 'roc_auc')"),
+        (["train", "--metric", "f1"], "metric is one of auto, accuracy, roc_auc, mae"),
+        (["train", "--task", "link", "--metric", "mae"], "metric is one of auto, roc_auc, aver"),
+        (["train", "--model", "gta"], "unknown model 'gta'. Did you mean 'gat'?"),
+        (["train", "--model", "no_such:Model"], "cannot be imported: No module named 'no_such'"),
+        (["train", "--model", "gcn", "--model.heads", "3"], "--model.heads"),
+        (["plan", "--model", "gta"], "unknown model 'gta'. Did you mean 'gat'?"),
+        (["train", "--task", "nod"], "unknown task 'nod'. Did you mean 'node'?"),
         (["train", "--optim.learning-rate", "inf"], "learning_rate is finite; found inf"),
         (["train", "--model.heads", "5"], "model.heads divides model.hidden: 64 is not a multiple"),
         (["train", "--config"], "argument --config: expected one argument"),
@@ -129,3 +154,39 @@ def test_predictions_in_an_unknown_format(gtjax, tmp_path):
 
 def test_an_unknown_kernel(gtjax, out):
     assert_mistake(gtjax("train", *SMALL, "--out", out, "--kernel", "abacus"), "--kernel abacus")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("200", 200), ("1e3", 1000), ("2.5e1", 25), ("-1e0", -1), ("1_000", 1000)]
+)
+def test_integers_are_written_as_people_do(text, value):
+    assert integer(text) == value
+    assert parsed(["--steps", "1e3", "--devices", "2e0", "--model.hidden", "1.6e1"]) == parsed(
+        ["--steps", "1000", "--devices", "2", "--model.hidden", "16"]
+    )
+
+
+def test_what_is_meant_is_an_option_that_there_is():
+    for name in SYNONYMS:
+        assert suggestion(f"--{name}", [f"--group.{name}"]) == f"--group.{name}"
+    assert suggestion("--lr", ["--json"]) is None
+
+
+@pytest.mark.parametrize("words", [["train"], ["profile"], ["plan", "synthetic-citation"]])
+def test_more_simulated_devices_than_is_sensible(gtjax, monkeypatch, words):
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    outcome = gtjax(*words, "--devices", "500")
+    assert_mistake(outcome, "--devices simulates at most 64 devices on a CPU; found 500.")
+    outcome = gtjax("launch", "--devices-per-process", "65", "--", "train", "--out", "x")
+    assert_mistake(outcome, "--devices-per-process simulates at most 64")
+
+
+def test_a_coordinator_that_cannot_be_reached(gtjax):
+    place = ["--num-processes", "2", "--process-id", "1", "--join-seconds", "0.2"]
+    outcome = gtjax("train", *SMALL, "--coordinator", "no-such-host.invalid:4321", *place)
+    assert_mistake(
+        outcome,
+        "waiting for the coordinator at no-such-host.invalid:4321, as process 1 of 2",
+        "within 0.2 s: the name does not resolve",
+    )

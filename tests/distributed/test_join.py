@@ -7,9 +7,10 @@ import inspect
 import jax
 import pytest
 
+from gtjax.core.errors import UserError
+from gtjax.distributed import join as module
 from gtjax.distributed.join import Processes, is_loopback, join, surroundings, topology
 from gtjax.distributed.team import OwnBoard, Team
-from gtjax.graph import UserError
 
 VARIABLES = (
     "SLURM_STEP_NUM_TASKS",
@@ -30,16 +31,22 @@ def nowhere(monkeypatch):
 @pytest.fixture
 def initialized(monkeypatch):
     """What jax was asked to join, instead of joining it."""
-    calls = []
+    calls, reached = [], []
     signature = inspect.signature(jax.distributed.initialize)
 
     def initialize(**options):
         signature.bind(**options)
+        assert [place[:3] for place in reached] == (
+            [(options["coordinator_address"], options["process_id"], options["num_processes"])]
+            if "coordinator_address" in options
+            else []
+        )
         calls.append(options)
 
     initialize.__signature__ = signature
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     monkeypatch.setattr(jax.config, "update", lambda name, value: None)
+    monkeypatch.setattr(module, "reach", lambda *place: reached.append(place))
     return calls
 
 
@@ -92,6 +99,7 @@ def test_a_coordinator_that_others_can_reach_is_warned_of(initialized):
         (Processes("a", 2, 0), "\"host:1234\"; found 'a'"),
         (Processes("a:0", 2, 0), "\"host:1234\"; found 'a:0'"),
         (Processes("a:99999", 2, 0), "99999"),
+        (Processes("a:1", 2, 0, join_seconds=0), "--join-seconds is positive; found 0"),
     ],
 )
 def test_mistakes(place, said):

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from gtjax.core.errors import UserError
 from gtjax.distributed.exits import ToldError
 from gtjax.distributed.team import OwnBoard, Team
-from gtjax.graph import UserError
 
 
 def together(count, work):

@@ -1,0 +1,1 @@
+"""How a run lives: configuration, program, loop, checkpoints, reports."""

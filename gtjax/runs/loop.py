@@ -1,0 +1,489 @@
+"""`fit`: trains on the whole graph, shows progress, keeps the best, survives being stopped.
+
+Full-batch: every step sees every node. Steps are grouped into dispatches of about a second, which
+is often enough to show progress and seldom enough that Python does not count (`turns`). In a run of
+several processes every process does all of this; the first decides and writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gtjax.batching.base import Batches
+from gtjax.batching.features import Scaling
+from gtjax.batching.prepare import Batch
+from gtjax.batching.source import Source
+from gtjax.batching.store import batches_of
+from gtjax.core.errors import UserError
+from gtjax.core.progress import Progress, progress, say
+from gtjax.distributed.join import topology
+from gtjax.distributed.team import LostError, Team, this_team
+from gtjax.distributed.watchdog import Watchdog, is_supervised
+from gtjax.graph import Graph, Names, required_graph
+from gtjax.planner import Plan, slower_than_one
+from gtjax.runs.asked import note_resumption, note_start
+from gtjax.runs.checkpoint import Checkpoints, DamagedCheckpointError, Snapshot
+from gtjax.runs.config import TrainConfig, checked_config, from_mapping, to_mapping, with_model
+from gtjax.runs.events import EventWriter
+from gtjax.runs.facts import GraphFacts
+from gtjax.runs.interrupt import StopRequest
+from gtjax.runs.memory import memory_seen
+from gtjax.runs.planning import decided, hardware_of, is_planned, notice_of_measuring
+from gtjax.runs.program import Program
+from gtjax.runs.replan import Watch, kept_promise
+from gtjax.runs.report.seen import Seen
+from gtjax.runs.report.story import write_report
+from gtjax.runs.result import Result, result_values
+from gtjax.runs.run_folder import RunFolder
+from gtjax.runs.run_graph import check_same_graph, keep_graph, to_load
+from gtjax.runs.running import noted_as_running
+from gtjax.runs.stopwatch import Stopwatch
+from gtjax.runs.turns import Turns
+from gtjax.runs.weights import load_weights, started_from
+from gtjax.sharding.kernels import kernels_in_use, missing_kernels
+from gtjax.sharding.place import place_everywhere
+from gtjax.tasks.base import (
+    TASKS,
+    Task,
+    name_of,
+    register_task,
+    task_from_json,
+    task_to_json,
+)
+from gtjax.tasks.own import own_name
+
+MANY_EDGES = 10_000_000  # from which on their figures take seconds
+
+
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """The run was asked to stop, and has saved where it was."""
+
+
+class _Asked(Exception):  # noqa: N818 - nothing went wrong
+    """It was asked to stop, and can: what is under way is needed by nobody else."""
+
+
+def fit(
+    graph: Graph | str | Path | Callable[[], Graph],
+    model: Any = None,
+    config: TrainConfig | None = None,
+    *,
+    task: str | type[Task] | None = None,
+    loss: Callable[..., Any] | str | None = None,
+    metric: Callable[..., Any] | str | None = None,
+    plan: Plan | None = None,
+    show_progress: bool = True,
+    stop: StopRequest | None = None,
+    command: str | None = None,
+) -> Result:
+    """Train a model on a graph, or on the data set of that name or path (`gtjax.load`).
+
+    `model` takes the place of `config.model`: the name of one ("gat"), its settings
+    (`GATConfig(hidden=64)`), or a class of one's own (see `gtjax.nn.models`), with the settings of
+    `config.model` if they are of its kind. `task` takes the place of `config.task`; `loss` and
+    `metric` may be functions of one's own (see `gtjax.tasks.own`). `plan`, from `gtjax.plan` of the
+    same graph, model and config, is followed and not made again.
+
+    Deterministic by `config.seed`. The result holds the metrics of the parameters that were best
+    on the validation nodes. The run has the name of the graph, and keeps it if it is small, so that
+    `gtjax evaluate` and the like find it (see `run_graph`). In a run of several processes every
+    process calls this; give a function that loads the graph, and only the first calls it.
+    `command` is the command line that asked for this, for the report.
+    """
+    config = checked_config(config)
+    if isinstance(graph, str | Path):
+        config, graph = to_load(config, graph)
+    elif not callable(graph):
+        graph = required_graph(graph, "fit")
+        config = dataclasses.replace(config, data=graph.name or "graph")
+    config = _with_task(config, task, loss, metric)
+    if model is not None:
+        config = with_model(config, model)
+    if plan is not None and not isinstance(plan, Plan):
+        found = type(plan).__name__
+        raise UserError(f"plan is what gtjax.plan(graph, model, config) gives; found {found}")
+    # Refuses what cannot run before making a folder.
+    run = Run(this_team(), Source(graph), config, show_progress, stop, plan=plan)
+    return run.from_the_start(keep=graph if isinstance(graph, Graph) else None, command=command)
+
+
+def resume(
+    folder: RunFolder,
+    config: TrainConfig,
+    graph: Graph | Callable[[], Graph],
+    *,
+    show_progress: bool = True,
+    stop: StopRequest | None = None,
+    command: str | None = None,
+) -> Result:
+    """Continue a run from its newest good checkpoint, as if it had not stopped.
+
+    Devices, mesh and strategy may be others than those it began with.
+    """
+    run = Run(this_team(), Source(graph), config, show_progress, stop, folder)
+    return run.from_checkpoint(command)
+
+
+def _with_task(config: TrainConfig, task: Any, loss: Any, metric: Any) -> TrainConfig:
+    """The config with what is given of these: names, a class, functions."""
+    if task is not None and not isinstance(task, str | type):
+        raise UserError(f"task is a name or a class; found {task!r}. Known: {', '.join(TASKS)}.")
+    if isinstance(task, type):
+        name = f"{task.__module__}:{task.__qualname__}"
+        register_task(name, task)
+        task = name
+    try:
+        if loss is not None:
+            asked = dataclasses.replace(config.asked, loss=own_name(loss))
+            config = dataclasses.replace(config, asked=asked)
+        given = {"task": task, "metric": None if metric is None else own_name(metric)}
+        given = {name: value for name, value in given.items() if value is not None}
+        return dataclasses.replace(config, **given)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """What is settled before anything is placed, the same in every process."""
+
+    config: TrainConfig
+    facts: GraphFacts
+    task: Task
+    plan: dict[str, Any] | None
+
+    @staticmethod
+    def from_json(known: dict[str, Any]) -> _Decided:
+        return _Decided(
+            from_mapping(TrainConfig, known["config"], "config"),
+            GraphFacts.from_json(known["facts"]),
+            task_from_json(known["task"]),
+            known["plan"],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "config": to_mapping(self.config),
+            "facts": self.facts.to_json(),
+            "task": task_to_json(self.task),
+            "plan": self.plan,
+        }
+
+
+class Run:
+    """One run, from its first step or its checkpoint to its result."""
+
+    def __init__(
+        self,
+        team: Team,
+        source: Source,
+        config: TrainConfig,
+        show: bool,
+        stop: StopRequest | None,
+        folder: RunFolder | None = None,
+        plan: Plan | None = None,
+    ):
+        self.team, self.source, self.asked = team, source, config
+        self.clock = Stopwatch()
+        self.show = show and team.is_first
+        self.stop = stop or StopRequest()
+        self.plan = plan
+        if folder is not None:
+            self.folder = dataclasses.replace(folder, writes=team.is_first)
+        # Of processes that a supervisor asks all at once, one answers.
+        self.stop.speaks = team.is_first or not is_supervised()
+        try:
+            with (
+                self._lost_is_known(),
+                self.clock.on("planning"),
+                self._phase("planning") as update,
+            ):
+                settled = self._settled(config, update, folder)
+        except _Asked:
+            where = "nothing is saved yet" if folder is None else f"{folder.path} is as it was"
+            raise Interrupted(f"stopped while planning; {where}") from None
+        self.config, self.facts, self.task = settled.config, settled.facts, settled.task
+        self.stored_plan = settled.plan
+        self.watch = self.plan and Watch(self.plan, may_change=self.config.parallel.replan)
+        self.source.change = self.config.prepared
+        with self.clock.on("tracing the model"):
+            self.program = Program(self.config, self.facts, self.task)
+        self.kernels = kernels_in_use(self.config.kernel, [call.op for call in self.program.calls])
+        self.rows: list[dict[str, Any]] = []  # of metrics.jsonl, one per step
+        self.peak_bytes = 0
+        self._remarked = False
+
+    @contextlib.contextmanager
+    def _phase(self, name: str, *, heeds: bool = True) -> Iterator[Progress]:
+        """What is done in pieces, between which a run that has taken no step yet may stop.
+
+        Only where nobody else waits for what is done here.
+        """
+        with self.stop.during(name), progress(name, 1.0, show=self.show) as update:
+
+            def heeding(done: float, text: str) -> None:
+                if heeds and self.stop.asked and self.team.is_alone:
+                    raise _Asked
+                update(done, text)
+
+            yield heeding
+
+    def _settled(self, config: TrainConfig, update: Any, folder: RunFolder | None) -> _Decided:
+        """Plan in the first process; links are measured by all."""
+        planned = self.plan is None and is_planned(config)
+        hardware = None
+        if planned:
+            if self.show and (notice := notice_of_measuring(config.parallel)):
+                say(notice)
+            hardware = hardware_of(config.parallel, lambda done, text: update(0.6 * done, text))
+
+        def settle() -> dict[str, Any]:
+            if not planned and folder is not None and not self.team.is_alone:
+                known = folder.read_json("data.json")
+                if known:  # parts that are written need no graph
+                    facts = GraphFacts.from_json(known["facts"])
+                    task = task_from_json(known["task"])
+                    return _Decided(config, facts, task, None).to_json()
+            with self.clock.on("reading the graph"):
+                whole = self.source.graph
+            if folder is not None:
+                check_same_graph(folder, whole)
+            graph = config.prepared(whole)
+            task = config.task_of(graph)
+            settled, self.plan = decided(config, graph, update, hardware, self.plan)
+            settled = dataclasses.replace(settled, task=name_of(task))
+            plan = self.plan and self.plan.to_json()
+            self.source.known = self.plan and self.plan.prepared
+            if graph.num_edges > MANY_EDGES:
+                update(0.95, "looking at the graph, for the report")
+            scaling = Scaling.of(graph.x_nf, config.prepare.features).to_json()
+            facts = dataclasses.replace(GraphFacts.of(whole), scaling=scaling)
+            return _Decided(settled, facts, task, plan).to_json()
+
+        return _Decided.from_json(self.team.from_first(settle))
+
+    def from_the_start(self, keep: Graph | None = None, command: str | None = None) -> Result:
+        """In a new folder, with the graph that is to be kept there."""
+
+        def create() -> str:
+            return str(RunFolder.create(self.config).path)
+
+        path = Path(self.team.from_first(create))
+        self.folder = RunFolder(path, writes=self.team.is_first)
+        note_start(self.folder, self.asked, command)
+        self._describe_data()
+        kept = self.config.runtime.keep_graph
+        if self.team.is_first and (kept == "always" or (keep is not None and kept == "auto")):
+            keep_graph(self.folder, self.source.graph, always=kept == "always", show=self.show)
+        if self.show:
+            say(f"{self.facts.text}\nrun folder: {self.folder.path}")
+            if self.plan is not None:
+                say(f"plan: {self.plan.flip}")
+            self._remark_on_one()
+            for name, reason in missing_kernels(call.op for call in self.program.calls).items():
+                say(f"kernel {name} would be faster than what is used, but {reason}")
+        if self.stored_plan is not None:
+            self.folder.write_json("plan.json", self.stored_plan)
+        return self._run(lambda checkpoints: self._first())
+
+    def from_checkpoint(self, command: str | None = None) -> Result:
+        """In the folder of the run."""
+        if self.team.is_first:
+            note_resumption(self.folder, self.asked, command)
+        self.folder.write_json("config.json", to_mapping(self.config))
+        self._describe_data()
+        return self._run(self._restored)
+
+    def _describe_data(self) -> None:
+        """What the run was trained on, for those who resume it or predict with it."""
+        known = {"facts": self.facts.to_json(), "task": task_to_json(self.task)}
+        self.folder.write_json("data.json", known)
+
+    def _first(self) -> Snapshot:
+        state = self.program.initial_state()
+        if self.config.weights is not None:
+            weights = load_weights(self.config.weights)
+            params = started_from(state.params, weights, show=self.show)
+            params = place_everywhere(self.program.spread.mesh, params)
+            average = None if state.average is None else jax.tree.map(jnp.copy, params)
+            state = state._replace(params=params, average=average)
+        return Snapshot.first(state)
+
+    def _restored(self, checkpoints: Checkpoints) -> Snapshot:
+        """The newest checkpoint that is good in all processes; the start if there is none yet."""
+        shapes, snapshot, damaged = Snapshot.shapes(self.program), None, []
+        for step in self.team.from_first(checkpoints.steps):
+            try:
+                snapshot, problem = checkpoints.read(step, shapes), None
+            except DamagedCheckpointError as error:
+                problem = str(error)
+            problems = [each for each in self.team.from_all(problem) if each is not None]
+            if not problems:
+                break
+            damaged.append(problems[0])
+            snapshot = None
+            if self.show:
+                say(f"skipping a checkpoint: {problems[0]}")
+        if snapshot is None and damaged:
+            raise UserError(f"no checkpoint of {self.folder.path} is good: {'; '.join(damaged)}")
+        if snapshot is None:
+            snapshot = self._first()
+        else:
+            snapshot = place_everywhere(self.program.spread.mesh, snapshot)
+        step = int(snapshot.state.step)
+        self.rows = self.folder.metrics(up_to_step=step)
+        self.folder.rewrite_metrics(self.rows)
+        if self.show:
+            say(f"{self.facts.text}\nresuming {self.folder.path} at step {step}")
+        return snapshot
+
+    def _run(self, begin: Callable[[Checkpoints], Snapshot]) -> Result:
+        if self.team.count > 1:
+            where = topology(self.team)
+            mesh = self.program.spread.shape
+            if self.show:
+                say(f"{where}; mesh node={mesh.node}, feature={mesh.feature}")
+        with (
+            self.stop,
+            self._lost_is_known(),
+            noted_as_running(self.folder),
+            Checkpoints(self.folder.path, keep=self.config.runtime.checkpoint_keep) as checkpoints,
+            EventWriter(
+                self.folder.path, self.config.runtime.tensorboard and self.team.is_first
+            ) as events,
+        ):
+            with self.clock.on("first parameters"):
+                snapshot = begin(checkpoints)
+            self.began_at = int(snapshot.state.step)
+            turns = None
+            batches = None if self.asked_to_stop() else self._batches_unless_asked()
+            if batches is not None:
+                checkpoints.about = self.about(batches)
+                with self._watchdog() as watchdog:
+                    turns = Turns(self, checkpoints, events, watchdog, batches)
+                    snapshot = turns.run(snapshot)
+            with self.clock.on("waiting for checkpoints"):
+                checkpoints.save(snapshot)
+        if turns is None or (turns.stopped and int(snapshot.state.step) < self.config.steps):
+            raise Interrupted(
+                f"stopped at step {int(snapshot.state.step)}; continue with: "
+                f"gtjax resume {self.folder.path}"
+            )
+        with self._lost_is_known(), self.stop.during("the report"):
+            return self._result(snapshot, turns.batches.whole)
+
+    def asked_to_stop(self) -> bool:
+        """Whether any process was, as far as the first knows: the same answer in all."""
+        asked = self.stop.asked
+        if asked:
+            self.team.ask("stop")
+        return self.team.from_first(lambda: bool(asked or self.team.asked("stop")))
+
+    def _watchdog(self) -> Watchdog:
+        """Alone and on nobody's behalf, a process that waits harms nobody."""
+        return Watchdog(
+            self.team,
+            self.folder.path,
+            least=self.config.runtime.watchdog_seconds,
+            active=not self.team.is_alone or is_supervised(),
+            orphaned=self.stop.ask,
+        )
+
+    def about(self, batches: Batches) -> dict[str, Any]:
+        """What a checkpoint says of the run that it belongs to."""
+        return {
+            "seed": self.config.seed,  # with the step, all that randomness comes from
+            "data": self.facts.fingerprint,
+            "partition": batches.partition_id,
+            "plan": self.program.spread.strategy.name,
+            "mesh": dataclasses.asdict(self.program.spread.shape),
+            "processes": self.team.count,
+            "config": to_mapping(self.config),
+        }
+
+    def _batches_unless_asked(self) -> Batches | None:
+        try:
+            return self.batches(heeds=True)
+        except _Asked:
+            return None
+
+    def batches(self, *, heeds: bool = False) -> Batches:
+        """The graph on the devices, as the program wants it."""
+        with self.clock.on("preparing"), self._phase("preparing", heeds=heeds) as update:
+            partition = None
+            if self.watch is not None and self.watch.running.parts is not None:
+                partition = self.watch.running.parts.partition
+            return batches_of(
+                self.team,
+                self.source,
+                self.facts.fingerprint,
+                self.program.settings,
+                self.program.spread,
+                self.folder.path,
+                partition=partition,
+                progress=update,
+            )
+
+    @contextlib.contextmanager
+    def _lost_is_known(self) -> Iterator[None]:
+        """A collective that fails in a run of several processes: one of them is gone."""
+        try:
+            yield
+        except jax.errors.JaxRuntimeError as error:
+            if self.team.is_alone or "RESOURCE_EXHAUSTED" in str(error):
+                raise
+            said = str(error).splitlines()[0]
+            raise LostError(f"another process of this run is gone: {said}") from error
+
+    def _result(self, snapshot: Snapshot, batch: Batch) -> Result:
+        best = snapshot.chosen
+        with self.clock.on("measuring the best parameters, compilation included"):
+            outputs, metrics = jax.jit(self.program.predict)(best.params, batch)
+            found = {name: float(value) for name, value in metrics.items()}
+        values = result_values(
+            self.rows,
+            found,
+            best_step=int(best.step),
+            steps=int(snapshot.state.step),
+            peak_bytes_per_device=self.peak_bytes,
+            memory=memory_seen(list(self.program.spread.mesh.devices.flat)),
+            began_at=self.began_at,
+            seconds=self.clock.seconds,
+            kernels=self.kernels,
+            processes=self.team.count,
+            program=self.program,
+            facts=self.facts,
+            config=self.config,
+        )
+        values |= self._promise(values["seconds_per_step"])
+        self._remark_on_one(values["seconds_per_step"])
+        self.folder.write_json("result.json", values)
+        if self.team.is_first:
+            names = Names(self.source.node_names, self.facts.class_names)
+            seen = Seen(self.task, outputs, batch, names)
+            write_report(self.folder, self.facts, values, self.rows, seen)
+        return Result(self.folder.path, values)
+
+    def _remark_on_one(self, measured: float | None = None) -> None:
+        """Say once that one device would be faster, as far as a plan knows."""
+        plan = self.stored_plan or self.folder.read_json("plan.json")
+        devices = self.program.spread.shape.devices
+        remark = slower_than_one(plan, devices, self.team.count, measured)
+        if remark is not None and self.show and not self._remarked:
+            self._remarked = True
+            say(remark)
+
+    def _promise(self, seconds: float) -> dict[str, Any]:
+        """What the plan predicted against what was measured, also by a run that was resumed."""
+        if self.watch is not None:
+            return {"plan": self.watch.result()}
+        stored = self.folder.read_json("plan.json")
+        return {} if stored is None else {"plan": kept_promise(stored, seconds)}

@@ -1,0 +1,279 @@
+"""`plan`: what to do with a graph, a model and some devices, before anything is placed on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from gtjax.batching.prepare import MessageEdges, message_edges
+from gtjax.batching.table import BATCHINGS
+from gtjax.core.errors import UserError, one_of
+from gtjax.core.progress import Progress, ignore_progress
+from gtjax.datasets import load
+from gtjax.graph import Graph, log_gap, required_graph
+from gtjax.hardware import HardwareProfile, preset, read_profile
+from gtjax.hardware.measure import measured_profile, measuring_notice, memory_capacity
+from gtjax.hardware.ops import share_of_busiest
+from gtjax.nn.config import setting_of
+from gtjax.partition import EvenCut
+from gtjax.partition.metis import is_installed
+from gtjax.partition.partitioners import MOST_METIS_EDGES, check_partitioner
+from gtjax.planner import (
+    GraphCuts,
+    Locality,
+    Option,
+    Plan,
+    SupposedCuts,
+    Work,
+    make_plan,
+    memory_of,
+    one_device_seconds,
+    options,
+    refuse_what_does_not_fit,
+)
+from gtjax.planner.candidates import exchange_of
+from gtjax.planner.choose import SAFE
+from gtjax.runs.abstract_step import Sizes, work_of
+from gtjax.runs.config import TrainConfig, checked_config, with_model
+from gtjax.sharding.config import ParallelConfig
+from gtjax.sharding.kernels import kernels_in_use
+from gtjax.sharding.mesh import available_devices, parse_mesh
+from gtjax.strategies import STRATEGIES, MeshShape
+
+SUPPOSED = "supposed"  # the partitioner of a graph of which only the sizes are known
+# Between plans that are as fast and move as much, the first wins.
+REMATS = ("elementwise", "none", "block")
+
+
+def plan(
+    graph: Graph | Sizes | str | Path,
+    model: Any = None,
+    config: TrainConfig | None = None,
+    *,
+    hardware: HardwareProfile | None = None,
+    progress: Progress = ignore_progress,
+) -> Plan:
+    """Price every way of training the model on the graph, and choose the fastest that fits.
+
+    A name or a path is loaded (`gtjax.load`). What `config.parallel` names is not varied: a
+    strategy, a mesh, a partitioner. `hardware` is by default what `config.parallel.hardware` says,
+    or else the devices that jax finds, measured once and then remembered.
+    """
+    config = checked_config(config)
+    if model is not None:
+        config = with_model(config, model)
+    if isinstance(graph, str | Path):
+        graph = load(graph, split=config.split)
+    known = graph if isinstance(graph, Sizes) else config.prepared(required_graph(graph, "plan"))
+    return _plan(known, config, hardware, progress)
+
+
+def _plan(
+    graph: Graph | Sizes,
+    config: TrainConfig,
+    hardware: HardwareProfile | None,
+    progress: Progress,
+) -> Plan:
+    parallel = config.parallel
+    if hardware is None:
+        hardware = hardware_of(parallel, lambda done, text: progress(0.6 * done, text))
+    devices = _wanted(parallel) or hardware.devices
+    works = works_of(config, graph, hardware.platform)
+    choices = list(_options(config, devices, graph))
+    if not choices:
+        raise UserError(
+            f"no candidate is a {parallel.strategy} on {parallel.mesh or f'{devices} devices'}: "
+            "leave --strategy or --mesh out"
+        )
+    common: dict[str, Any] = {
+        "kernel": config.kernel,
+        "memory_bytes": None if parallel.memory is None else parallel.memory * 2**30,
+    }
+    if isinstance(graph, Sizes):
+        best, usual, worst = (
+            SupposedCuts(graph.nodes, graph.edges, graph.cut, bend) for bend in (0.0, 0.5, 1.0)
+        )
+        made = make_plan(choices, usual, works, hardware, bounds=(best, worst), **common)
+        return _beside_one(made, works, graph.nodes, graph.edges)
+    progress(0.6, "cutting the graph")
+    prepared = message_edges(graph, config.prepare, setting_of(config.model, "hidden"))
+    cuts = GraphCuts(
+        prepared.edges, config.seed, lambda done, text: progress(0.6 + 0.3 * done, text)
+    )
+    locality = locality_of(prepared)
+    common |= {"locality": locality, "prepared": prepared}
+    made = make_plan(choices, cuts, works, hardware, **common)
+    return _beside_one(made, works, prepared.edges.num_nodes, prepared.edges.num_edges, locality)
+
+
+def _beside_one(
+    made: Plan,
+    works: dict[str, Work],
+    nodes: int,
+    edges: int,
+    locality: Locality | None = None,
+) -> Plan:
+    """The plan, and what one device would take, where it is for more."""
+    if made.devices == 1:
+        return made
+    capacity, kernel = made.memory_bytes, made.kernel
+    alone = one_device_seconds(
+        nodes, edges, works, made.hardware, capacity=capacity, kernel=kernel, locality=locality
+    )
+    return dataclasses.replace(made, one_device_seconds=alone)
+
+
+def remats_of(config: TrainConfig) -> tuple[str, ...]:
+    """What a plan may choose of, the first by preference: what the model leaves open."""
+    asked = setting_of(config.model, "remat")
+    return REMATS if asked == "auto" else (asked,)
+
+
+def works_of(config: TrainConfig, graph: Graph | Sizes, platform: str) -> dict[str, Work]:
+    """What a step does, for every rematerialisation that a plan may choose."""
+    return {
+        remat: work_of(with_remat(config, remat), graph, platform) for remat in remats_of(config)
+    }
+
+
+def is_planned(config: TrainConfig) -> bool:
+    """Whether a run of this config asks the planner."""
+    parallel = config.parallel
+    if not one_of(BATCHINGS, config.batches.batching, "--batching").sees_all:
+        return False  # a step needs no transport, and evaluation any
+    return parallel.strategy == "auto" and available_devices(_wanted(parallel)) > 1
+
+
+def decided(
+    config: TrainConfig,
+    graph: Graph,
+    progress: Progress,
+    hardware: HardwareProfile | None = None,
+    made: Plan | None = None,
+) -> tuple[TrainConfig, Plan | None]:
+    """The config with everything that was left to the planner decided; refuses what cannot fit.
+
+    On one device there is nothing to choose but how much to keep for the backward pass. `made` is
+    a plan that is followed instead of making one.
+    """
+    kernels_in_use(config.kernel)  # refuses a name that stands for none
+    if made is not None and made.prepared and made.prepared.graph != graph.fingerprint:
+        raise UserError(
+            f"this plan was made for another graph than {graph.name}: make one for it with "
+            "gtjax.plan, or leave plan= out"
+        )
+    if made is None and is_planned(config):
+        made = plan(graph, config=config, hardware=hardware, progress=progress)
+    if made is not None:
+        refuse_what_does_not_fit(made)
+        assert made.chosen is not None
+        return with_option(config, made.chosen.option), made
+    if config.parallel.strategy in ("auto", "single"):
+        return _on_one_device(config, graph), None
+    return config, None
+
+
+def _on_one_device(config: TrainConfig, graph: Graph) -> TrainConfig:
+    """Recompute whole blocks where keeping more does not fit; refuse where that does not either."""
+    memory = config.parallel.memory
+    try:
+        capacity = SAFE * memory_capacity(jax.devices()[:1]) if memory is None else memory * 2**30
+    except UserError:  # a device that does not say; it will when it is full
+        return config
+    # Edges are counted before they are made symmetric: at most twice as many, and a loop a node.
+    both = 2 if config.prepare.symmetrise else 1
+    cut = EvenCut(1, graph.num_nodes, both * graph.num_edges + graph.num_nodes, 0.0, 0.0)
+    remats = tuple(remat for remat in remats_of(config) if remat != "none") or ("none",)
+    needed: dict[str, float] = {}
+    for remat in remats:
+        work = work_of(with_remat(config, remat), graph, jax.default_backend())
+        needed[remat] = memory_of(
+            STRATEGIES["single"], cut, work, MeshShape(), jax.default_backend(), config.kernel
+        ).peak
+        if needed[remat] <= capacity:
+            # The first is also what "auto" does unplanned.
+            return config if remat == remats[0] else with_remat(config, remat)
+    least = min(needed.values())
+    raise UserError(
+        f"this step does not fit in {capacity / 2**30:.3g} GiB: it needs about "
+        f"{least / 2**30:.3g}. Use about {math.ceil(least / capacity)} devices (--devices), or a "
+        f"smaller --model.hidden or --model.layers; --memory says how much there is, if that is "
+        f"wrong."
+    )
+
+
+def with_option(config: TrainConfig, option: Option) -> TrainConfig:
+    """The config of a run that does just this."""
+    mesh = f"node={option.mesh.node},feature={option.mesh.feature}"
+    before = config.parallel
+    parallel = dataclasses.replace(
+        before,
+        strategy=option.strategy.name,
+        devices=option.mesh.devices,
+        mesh=mesh,
+        inner=option.inner or before.inner,
+        exchange=exchange_of(option.strategy),
+        partitioner=before.partitioner if option.partitioner == SUPPOSED else option.partitioner,
+    )
+    return with_remat(dataclasses.replace(config, parallel=parallel), option.remat)
+
+
+def with_remat(config: TrainConfig, remat: str) -> TrainConfig:
+    """A model that has no such setting recomputes what it always does."""
+    if not hasattr(config.model, "remat"):
+        return config
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, remat=remat))
+
+
+def hardware_of(parallel: ParallelConfig, progress: Progress) -> HardwareProfile:
+    """The profile that is named: of the devices here, of a file, or a preset."""
+    name = parallel.hardware
+    if name is None:
+        return measured_profile(_devices(parallel), progress=progress)
+    if Path(name).suffix == ".json" or Path(name).exists():
+        return read_profile(name)
+    return preset(name)
+
+
+def notice_of_measuring(parallel: ParallelConfig) -> str | None:
+    """What to tell people before `hardware_of` takes its time; None if it does not."""
+    return None if parallel.hardware is not None else measuring_notice(_devices(parallel))
+
+
+def _devices(parallel: ParallelConfig) -> list[Any]:
+    return jax.devices()[: available_devices(_wanted(parallel))]
+
+
+def _wanted(parallel: ParallelConfig) -> int | None:
+    return parallel.devices if parallel.mesh is None else parse_mesh(parallel.mesh).devices
+
+
+def _options(config: TrainConfig, devices: int, graph: Graph | Sizes) -> Iterator[Option]:
+    parallel, remats = config.parallel, remats_of(config)
+    check_partitioner(parallel.partitioner)
+    partitioners = (parallel.partitioner,)
+    if isinstance(graph, Sizes):
+        partitioners = (SUPPOSED,)
+    elif parallel.partitioner == "auto" and graph.graphs is not None:
+        partitioners = ("graphs",)
+    elif parallel.partitioner == "auto":
+        able = is_installed() and graph.num_edges <= MOST_METIS_EDGES
+        partitioners = (*(("metis",) if able else ()), "streaming", "contiguous")
+    strategies = None if parallel.strategy == "auto" else (parallel.strategy,)
+    mesh = None if parallel.mesh is None else parse_mesh(parallel.mesh)
+    for option in options(devices, partitioners, remats, strategies, exchange=parallel.exchange):
+        if mesh is None or option.mesh == mesh:
+            yield option
+
+
+def locality_of(prepared: MessageEdges) -> Locality:
+    """How far apart attention reads, in the order that training puts the nodes in."""
+    edges, order_n = prepared.edges, prepared.order_n
+    degrees_n = np.bincount(edges.senders_e, minlength=edges.num_nodes)
+    return Locality(2.0 ** log_gap(edges, order_n), share_of_busiest(degrees_n))

@@ -1,0 +1,346 @@
+"""One training step and one evaluation, as pure functions of state and batch.
+
+Several steps run in one dispatch (`advance`), so a small graph is not bound by Python. Their
+number is an argument and not a shape: any number of steps uses the same compiled program, and what
+is computed does not depend on how the steps are grouped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax.sharding import NamedSharding
+
+from gtjax.batching.config import BatchingSettings
+from gtjax.batching.features import Scaling
+from gtjax.batching.prepare import Batch
+from gtjax.batching.table import BATCHINGS
+from gtjax.core.errors import UserError, one_of
+from gtjax.graph import Graph
+from gtjax.nn import Inputs, Sizes
+from gtjax.nn.config import setting_of
+from gtjax.nn.inputs import Watch
+from gtjax.nn.models import model_entry, model_name
+from gtjax.nn.shapes import embedding_width
+from gtjax.runs.config import OptimConfig, TrainConfig
+from gtjax.runs.facts import GraphFacts
+from gtjax.sharding.abstract import abstract_everywhere
+from gtjax.sharding.mesh import Spread, spread
+from gtjax.sharding.neighbours import BoundNeighbours
+from gtjax.sharding.place import place_everywhere
+from gtjax.sharding.recording import Call, RecordingNeighbours, forms_of
+from gtjax.sharding.specs import EVERYWHERE
+from gtjax.strategies import WIRES
+from gtjax.tasks.base import Task
+
+Params = dict[str, Any]
+
+
+class Outputs(NamedTuple):
+    """What the head gives for every node, and the embeddings that it gives it from."""
+
+    outputs: Any
+    embeddings_nf: jax.Array
+
+
+class State(NamedTuple):
+    """All that training changes. `healthy` is False once a loss or gradient was not finite."""
+
+    params: Params
+    average: Params | None
+    optimiser: Any
+    step: jax.Array
+    healthy: jax.Array
+
+
+class Program:
+    """The model, task and optimiser of a run, as functions to compile.
+
+    `devices` are by default those that jax finds; see `spread`.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        graph: Graph | GraphFacts,
+        task: Task,
+        devices: Sequence[Any] | None = None,
+    ):
+        self.config, self.task = config, task
+        fitted = graph.scaling if isinstance(graph, GraphFacts) else None
+        self._scaling = None if fitted is None else Scaling.from_json(fitted)
+        self._makers = Makers(config, graph, task)
+        self.calls = self._makers.calls
+        works = [call.work for call in self.calls]
+        self.spread = spread(config.parallel, works, devices)  # for evaluation and prediction
+        self.batching = one_of(BATCHINGS, config.batches.batching, "--batching")
+        if refused := self.batching.refusal(self.spread, couples_nodes(config.model)):
+            raise UserError(str(refused))
+        self.training = self.batching.training(self.spread)  # of a step: on the same mesh
+        self.wire = one_of(WIRES, config.parallel.wire, "--wire")
+        self._graphdef = nnx.graphdef(nnx.eval_shape(self._new_model))
+        self._optimiser = make_optimiser(config.optim, config.steps)
+
+    @property
+    def exact(self) -> bool:
+        """Whether steps have the gradients of the whole graph on one device."""
+        return self.batching.sees_all and self.wire.exact
+
+    @property
+    def settings(self) -> BatchingSettings:
+        """What batches for this program depend on."""
+        strategies = (self.training.strategy, self.spread.strategy)
+        kernel, platform = self.config.kernel, self.spread.platform
+        forms = forms_of(self.calls, kernel, platform, strategies)
+        settings = self.config.batching(forms, self.task)
+        return dataclasses.replace(settings, scaling=self._scaling)
+
+    def _new_model(self) -> nnx.Dict:
+        """Encoder and head, with parameters drawn from the seed in that order."""
+        rngs = nnx.Rngs(params=self.config.seed)
+        encoder = self._makers.encoder(rngs)
+        return nnx.Dict(encoder=encoder, head=self._makers.head(rngs))
+
+    def initial_state(self) -> State:
+        """Parameters drawn from the seed, and an optimiser that has seen nothing."""
+        return place_everywhere(self.spread.mesh, jax.jit(self._first_state)())
+
+    def abstract_state(self) -> State:
+        """The shapes of a state: nothing is drawn, and the devices need not be there."""
+        return abstract_everywhere(self.spread.mesh, jax.eval_shape(self._first_state))
+
+    def _first_state(self) -> State:
+        drawn = nnx.state(self._new_model(), nnx.Param)
+        params = _string_keys(nnx.to_pure_dict(drawn))
+        average = jax.tree.map(jnp.copy, params) if self.config.optim.average else None
+        start = jnp.zeros((), jnp.int32)
+        return State(params, average, self._optimiser.init(params), start, jnp.array(True))
+
+    def model(self, params: Params) -> Any:
+        """Encoder and head with these parameters."""
+        return nnx.merge(self._graphdef, _integer_keys(params))
+
+    def run(self, params: Params, batch: Batch, inputs: Inputs, spread: Spread) -> Outputs:
+        """The model over the batch's edges, as they are laid out for the strategy of `spread`."""
+        model = self.model(params)
+        assert batch.inputs.degree_n is not None
+        neighbours = BoundNeighbours(
+            spread, batch.layout, batch.inputs.degree_n, self.config.kernel, self.wire
+        )
+        embeddings_nf = model.encoder(inputs, neighbours)
+        outputs = model.head(embeddings_nf, inputs)
+        for name, value in _named("output", outputs):
+            inputs.see(name, value)
+        return Outputs(outputs, embeddings_nf)
+
+    def loss(
+        self, params: Params, batch: Batch, step: jax.Array, watch: Watch | None = None
+    ) -> jax.Array:
+        """Training loss of one step; its randomness is a function of the seed and the step."""
+        key = jax.random.fold_in(jax.random.key(self.config.seed), step)
+        inputs, targets = self.task.training(batch.inputs, batch.targets, key)
+        outputs = self.run(params, batch, inputs.live(key, watch), self.training).outputs
+        return self.task.loss(outputs, targets, batch.weight_n)
+
+    def compiled(self, state: State, batch: Batch, most: int) -> Any:
+        """`advance` as a program for the devices of the mesh, which overwrites its state."""
+        replicated = NamedSharding(self.spread.mesh, EVERYWHERE)
+        step = jax.jit(self.advance, static_argnums=3, donate_argnums=0, out_shardings=replicated)
+        with jax.set_mesh(self.spread.mesh):  # for kernels that ask what chip they are made for
+            return step.lower(state, batch, np.int32(1), most).compile()
+
+    def advance(
+        self, state: State, batch: Batch, count: jax.Array, most: int
+    ) -> tuple[State, jax.Array]:
+        """Take `count` steps, at most `most`; the losses fill the first `count` places.
+
+        A step whose loss or gradient is not finite changes nothing but `healthy`, and so do those
+        after it.
+        """
+
+        def one(i: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
+            state, losses = carry
+            loss, grads = jax.value_and_grad(self.loss)(state.params, batch, state.step)
+            finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
+            healthy = state.healthy & finite
+            moved = self._updated(state, grads)
+            state = jax.tree.map(lambda new, old: jnp.where(healthy, new, old), moved, state)
+            return state._replace(healthy=healthy), losses.at[i].set(loss)
+
+        losses = jnp.full(most, jnp.nan)
+        return jax.lax.fori_loop(0, count, one, (state, losses))
+
+    def _updated(self, state: State, grads: Params) -> State:
+        updates, optimiser = self._optimiser.update(grads, state.optimiser, state.params)
+        params = cast("Params", optax.apply_updates(state.params, updates))
+        average = state.average
+        if average is not None:
+            # Short at first, so that the average forgets the initial parameters.
+            decay = jnp.minimum(self.config.optim.average, (1 + state.step) / (10 + state.step))
+            average = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
+        return State(params, average, optimiser, state.step + 1, state.healthy)
+
+    def evaluate(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
+        """Metrics of val and test; training nodes may see their own label, so they are left out."""
+        inputs = self.task.evaluation(batch.inputs, batch.targets)
+        outputs = self.run(params, batch, inputs, self.spread).outputs
+        return self._metrics(outputs, batch, ("val", "test"))
+
+    def predict(self, params: Params, batch: Batch) -> tuple[Outputs, dict[str, jax.Array]]:
+        """Outputs and metrics of all nodes, where no node has seen what is asked of it."""
+
+        def run(inputs: Inputs) -> tuple[Any, jax.Array]:
+            return self.run(params, batch, inputs, self.spread)
+
+        outputs = Outputs(*self.task.predictions(run, batch.inputs, batch.targets))
+        return outputs, self._metrics(outputs.outputs, batch, ("train", "val", "test"))
+
+    def _metrics(self, outputs: Any, batch: Batch, splits: tuple[str, ...]) -> dict[str, jax.Array]:
+        return {
+            f"{split}_{name}": value
+            for split in splits
+            for name, value in self.task.metrics(outputs, batch.targets, split).items()
+        }
+
+
+class Makers:
+    """Makes the encoder, and the head on top of it, from random streams; knows what they ask."""
+
+    def __init__(self, config: TrainConfig, graph: Graph | GraphFacts, task: Task):
+        model = config.model
+        name = model_name(model)
+        self._model, self._task, self._entry = model, task, model_entry(name)
+        has_positions = setting_of(model, "positional") != "none"
+        self._sizes = Sizes(
+            features=graph.num_features,
+            edge_features=graph.num_edge_features,
+            positional=setting_of(model, "positional_size") if has_positions else 0,
+            classes=graph.num_classes,
+        )
+        cls = self._entry.load()
+        if not issubclass(cls, nnx.Module):
+            raise UserError(f"model {name}: a model is a flax.nnx.Module; found {cls!r}")
+
+        def drawn() -> nnx.Module:
+            return self.encoder(nnx.Rngs(params=0))
+
+        _check_state(name, nnx.eval_shape(drawn))
+        self.calls: list[Call] = []  # of ops, in training and then in evaluation
+        try:
+            for key in (jax.random.key(0), None):
+                self._width = embedding_width(
+                    drawn,
+                    self._sizes,
+                    lambda degree_n: RecordingNeighbours(degree_n, self.calls),
+                    key=key,
+                    multilabel=graph.is_multilabel,
+                )
+        except ValueError as error:
+            raise UserError(f"model {name}: {error}") from error
+
+    def encoder(self, rngs: nnx.Rngs) -> nnx.Module:
+        """The model."""
+        return self._entry.make(self._model, self._sizes, rngs=rngs)
+
+    def head(self, rngs: nnx.Rngs) -> nnx.Module:
+        """What the task puts on top."""
+        dropout, dtype = (setting_of(self._model, what) for what in ("dropout", "dense_dtype"))
+        return self._task.head(self._width, dropout=dropout, dtype=dtype, rngs=rngs)
+
+
+def _check_state(name: str, model: nnx.Module) -> None:
+    """A step is a function of parameters alone: nothing else may change from step to step."""
+    for path, value in nnx.to_flat_state(nnx.state(model)):
+        if not isinstance(value, nnx.Param):
+            where = ".".join(map(str, path))
+            raise UserError(
+                f"model {name}: all that it holds are parameters (nnx.Param); {where} is "
+                f"{type(value).__name__}. Take randomness from inputs.noise, and normalise with "
+                f"gtjax.nn.norm."
+            )
+
+
+def _named(name: str, tree: Any) -> list[tuple[str, Any]]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [(name + jax.tree_util.keystr(path), value) for path, value in leaves]
+
+
+def make_optimiser(config: OptimConfig, steps: int) -> optax.GradientTransformation:
+    """AdamW with warm-up, schedule, clipping, and decay of matrices only."""
+    warmup = min(config.warmup, steps // 2)
+    after = optax.constant_schedule(config.learning_rate)
+    if config.schedule == "cosine":
+        after = optax.cosine_decay_schedule(config.learning_rate, max(1, steps - warmup))
+    rise = optax.linear_schedule(config.learning_rate / (warmup + 1), config.learning_rate, warmup)
+    chain = [optax.clip_by_global_norm(config.clip)] if config.clip else []
+    chain.append(
+        optax.adamw(
+            optax.join_schedules([rise, after], [warmup]) if warmup else after,
+            weight_decay=config.weight_decay,
+            mask=lambda params: jax.tree.map(lambda p: p.ndim > 1, params),
+        )
+    )
+    return optax.chain(*chain)
+
+
+def find_not_finite(program: Program, state: State, batch: Batch) -> str:
+    """Run the step that failed again, and name the first thing in it that is not finite."""
+    seen: dict[str, jax.Array] = {}
+
+    def loss(params: Params) -> tuple[jax.Array, dict[str, jax.Array]]:
+        watched: dict[str, jax.Array] = {}
+
+        def watch(name: str, value: jax.Array) -> None:
+            watched[name] = ~jnp.isfinite(value).all()
+
+        result = program.loss(params, batch, state.step, watch=watch)
+        watched["loss"] = ~jnp.isfinite(result)
+        seen.update(dict.fromkeys(watched, jnp.array(False)))
+        return result, watched
+
+    (_, activations), grads = jax.jit(jax.value_and_grad(loss, has_aux=True))(state.params)
+    for path, value in jax.tree_util.tree_leaves_with_path(state.params):
+        if not np.isfinite(value).all():
+            return f"parameter {_name(path)}"
+    for name in seen:  # in the order in which the model computes them
+        if activations[name]:
+            return f"activation {name}" if name != "loss" else "the loss"
+    for path, value in jax.tree_util.tree_leaves_with_path(grads):
+        if not np.isfinite(value).all():
+            return f"gradient of parameter {_name(path)}"
+    return "the norm of the gradient"
+
+
+def couples_nodes(model: Any) -> str | None:
+    """The setting by which a node depends on nodes that it has no path of edges to, if any."""
+    if setting_of(model, "norm") == "batch":
+        return '--model.norm batch (others are "layer", "rms" and "none")'
+    if setting_of(model, "global_attention"):
+        return "--model.global-attention"
+    return None
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _string_keys(tree: Any) -> Any:
+    """Checkpoints name everything by strings; Flax numbers the blocks by integers."""
+    if isinstance(tree, dict):
+        return {str(key): _string_keys(value) for key, value in tree.items()}
+    return tree
+
+
+def _integer_keys(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {
+            int(key) if key.isdigit() else key: _integer_keys(value) for key, value in tree.items()
+        }
+    return tree

@@ -1,0 +1,269 @@
+"""The turns of a run: some steps at a time, agreed on by all its processes.
+
+Each turn is a dispatch of about a second. Before it the first process decides how many steps it
+has, whether to stop instead, and whether to go on under another strategy; after it metrics are
+written and, when it is time, a checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gtjax.batching.base import Batches
+from gtjax.batching.prepare import Batch
+from gtjax.core.errors import UserError
+from gtjax.core.progress import Pace, progress, say
+from gtjax.distributed.exits import ToldError
+from gtjax.distributed.sampling import Sampler
+from gtjax.distributed.watchdog import Watchdog
+from gtjax.runs.checkpoint import Best, Checkpoints, Snapshot
+from gtjax.runs.config import TrainConfig, from_mapping, to_mapping
+from gtjax.runs.events import EventWriter
+from gtjax.runs.planning import with_option
+from gtjax.runs.profiling import Profiling
+from gtjax.runs.program import Program, State, find_not_finite
+from gtjax.runs.step_cost import peak_bytes
+from gtjax.sharding.place import place_everywhere
+
+if TYPE_CHECKING:
+    from gtjax.runs.loop import Run
+
+DISPATCH_SECONDS = 1.0
+
+
+class NotFiniteError(UserError):
+    """Training met a NaN or an infinity, and stopped without keeping it."""
+
+
+class Turns:
+    """The steps of a run."""
+
+    def __init__(
+        self,
+        run: Run,
+        checkpoints: Checkpoints,
+        events: EventWriter,
+        watchdog: Watchdog,
+        batches: Batches,
+    ):
+        self._run, self.team, self.config = run, run.team, run.config
+        self.checkpoints, self.events, self.watchdog = checkpoints, events, watchdog
+        self.batches = batches
+        self.sampler = Sampler(run.team)
+        self.profiling = Profiling(
+            run.folder.path, run.team.index, wanted=run.config.runtime.profile
+        )
+        self.stopped = False
+        self._steps_per_turn = 1
+        self._saved_at = time.monotonic()
+
+    def run(self, snapshot: Snapshot) -> Snapshot:
+        """Take turns until all steps are taken, or somebody asked to stop."""
+        run, config = self._run, self.config
+        if run.asked_to_stop():  # compiling may take minutes
+            self.stopped = True
+            return snapshot
+        if run.show:
+            say("compiling")
+        with run.clock.on("compiling"), run.stop.during("compiling"):
+            self._compile(snapshot)
+        pace = Pace(run.facts.num_nodes)
+        with (
+            progress("training", config.steps, show=run.show) as update,
+            self.profiling,
+            run.stop.during(""),
+        ):
+            while not self._is_done(snapshot):
+                step = int(snapshot.state.step)
+                turn = self._agree(step)
+                if turn["stop"]:
+                    self.stopped = True
+                    break
+                if turn["config"] is not None:
+                    snapshot = self._change_to(turn["config"], snapshot)
+                    continue
+                self.watchdog.next_turn(turn["count"])
+                snapshot, rows = self._take(snapshot, turn, update)
+                run.rows += rows
+                run.folder.append_metrics(rows)
+                self.events.write(rows)
+                self._save_if_due(snapshot)
+                pace.saw(rows[-1]["seconds_per_step"])
+                text = self._summary(rows[-1], snapshot.best, pace)
+                update(int(snapshot.state.step), text)
+        return snapshot
+
+    def _compile(self, snapshot: Snapshot) -> None:
+        run = self._run
+        # The step after the last one is seen by none, but a finished run may be resumed.
+        first = min(int(snapshot.state.step), self.config.steps - 1)
+        batch = self.batches.at(first)
+        self._advance = run.program.compiled(snapshot.state, batch, self.config.eval_every)
+        self._evaluate = jax.jit(run.program.evaluate)
+        self._has_evaluated = False
+        run.peak_bytes = peak_bytes(self._advance)
+        self.sampler.watch(self._advance)
+
+    def _agree(self, step: int) -> dict[str, Any]:
+        """What all processes do next, as the first decides."""
+        run = self._run
+        asked = run.stop.asked
+        if asked:
+            self.team.ask("stop")
+
+        def decide() -> dict[str, Any]:
+            config = self.config
+            count = min(
+                self._steps_per_turn,
+                config.eval_every - step % config.eval_every,
+                config.steps - step,
+                self.batches.span(step) or config.steps,
+            )
+            if every := config.runtime.checkpoint_steps:
+                count = min(count, every - step % every)
+            other = run.watch.better() if run.watch is not None else None
+            changed = None if other is None else with_option(config, other.option)
+            if other is not None and run.show:
+                say(f"slower than planned; going on with {other.option.name}")
+            return {
+                "count": count,
+                "stop": bool(asked or self.team.asked("stop")),
+                "sample": self.sampler.is_due(),
+                "config": None if changed is None else to_mapping(changed),
+            }
+
+        return self.team.turn(decide)
+
+    def _take(
+        self, snapshot: Snapshot, turn: dict[str, Any], update: Any
+    ) -> tuple[Snapshot, list[dict[str, Any]]]:
+        """The steps of one turn, and their rows of metrics."""
+        run, (state, best) = self._run, snapshot
+        step, count = int(state.step), turn["count"]
+        started, changes = time.monotonic(), self.batches.changes(step)
+        if changes:
+            update(step, "drawing new parts")
+            with self.watchdog.paused(), run.clock.on("drawing parts"):
+                self.batches.at(step)
+        batch = self.batches.at(step)
+        drawing = {"draw_seconds": time.monotonic() - started} if changes else {}
+        started = time.monotonic()
+
+        def advance() -> tuple[State, np.ndarray, bool]:
+            self.watchdog.mark()
+            after, losses = self._advance(state, batch, np.int32(count))
+            return after, np.asarray(losses), bool(after.healthy)
+
+        self.profiling.next_turn()
+        with run.clock.on("training steps"):
+            if turn["sample"] and not self.profiling.active:
+                state, losses, healthy = self.sampler.sample(advance)
+            else:
+                state, losses, healthy = advance()
+        taken = int(state.step) - step  # fewer than `count` if one was not finite
+        rows = _rows(step, losses[:taken], time.monotonic() - started)
+        rows[:1] = [row | self.batches.facts(step) | drawing for row in rows[:1]]
+        if not healthy:
+            run.folder.append_metrics(rows)
+            self._stop_not_finite(Snapshot(state, best), batch)
+        seconds = rows[-1]["seconds_per_step"]
+        self.watchdog.took(seconds)
+        self._steps_per_turn = max(1, int(DISPATCH_SECONDS / seconds))
+        if run.watch is not None:
+            run.watch.saw(seconds)
+        step = int(state.step)
+        if step % self.config.eval_every == 0 or step == self.config.steps:
+            best = self._validated(state, best, rows[-1])
+        return Snapshot(state, best), rows
+
+    def _change_to(self, mapping: dict[str, Any], snapshot: Snapshot) -> Snapshot:
+        """Go on under another strategy: the same state, moved as it is."""
+        run = self._run
+        with self.watchdog.paused(), run.stop.during("changing to another strategy"):
+            self.config = run.config = from_mapping(TrainConfig, mapping, "config")
+            run.program = Program(run.config, run.facts, run.task)
+            run.folder.write_json("config.json", to_mapping(run.config))
+            self.batches = run.batches()
+            self.checkpoints.about = run.about(self.batches)
+            snapshot = place_everywhere(run.program.spread.mesh, snapshot)
+            with run.clock.on("compiling"):
+                self._compile(snapshot)
+        self._steps_per_turn = 1
+        return snapshot
+
+    def _save_if_due(self, snapshot: Snapshot) -> None:
+        runtime, step = self.config.runtime, int(snapshot.state.step)
+        self.checkpoints.check()
+        by_step = runtime.checkpoint_steps and step % runtime.checkpoint_steps == 0
+        by_time = time.monotonic() - self._saved_at >= runtime.checkpoint_seconds
+        if by_step or (by_time and not self.checkpoints.is_writing):
+            with self._run.clock.on("waiting for checkpoints"):
+                self.checkpoints.save(snapshot)
+            self._saved_at = time.monotonic()
+
+    def _is_done(self, snapshot: Snapshot) -> bool:
+        step, config = int(snapshot.state.step), self.config
+        if step >= config.steps:
+            return True
+        # Only right after an evaluation: how steps are grouped between two of them depends on
+        # the speed of the machine, and where a run ends must not.
+        evaluated = step > 0 and step % config.eval_every == 0
+        return evaluated and 0 < config.patience <= step - int(snapshot.best.step)
+
+    def _validated(self, state: State, best: Best, row: dict[str, Any]) -> Best:
+        """Add the metrics to the row; the parameters are the best if they validate better."""
+        params = state.params if state.average is None else state.average
+        # The first time it is compiled, which takes as long as it takes.
+        first = self.watchdog.paused() if not self._has_evaluated else contextlib.nullcontext()
+        self.watchdog.mark()
+        what = "evaluating" if self._has_evaluated else "first evaluation, compilation included"
+        with first, self._run.clock.on(what):
+            metrics = self._evaluate(params, self.batches.whole)
+            row.update({name: float(value) for name, value in metrics.items()})
+        self._has_evaluated = True
+        task = self._run.task
+        metric = jnp.float32(task.goodness(row[f"val_{task.metric}"]))
+        if not metric > best.metric:
+            return best
+        return Best(jax.tree.map(jnp.copy, params), metric, jnp.int32(int(state.step)))
+
+    def _stop_not_finite(self, snapshot: Snapshot, batch: Batch) -> None:
+        step = int(snapshot.state.step)
+        healthy = snapshot.state._replace(healthy=jnp.array(True))
+        self.checkpoints.save(snapshot._replace(state=healthy))
+        with self.watchdog.paused():
+            what = find_not_finite(self._run.program, snapshot.state, batch)
+        said = (
+            f"step {step + 1}: {what} is not finite. The state after step {step} is saved in "
+            f"{self.checkpoints.folder}. Try a smaller --optim.learning-rate, or --optim.clip 1."
+        )
+        raise NotFiniteError(said) if self.team.is_first else ToldError(said)
+
+    def _summary(self, row: dict[str, Any], best: Best, pace: Pace) -> str:
+        """What matters most comes first: a narrow terminal cuts the end."""
+        words = [f"loss {row['loss']:.4f}"]
+        if int(best.step):
+            task = self._run.task
+            best_metric = task.goodness(float(best.metric))
+            words.append(f"best val {task.metric} {best_metric:.4f} at step {int(best.step)}")
+        words.append(f"{row['seconds_per_step']:.3g} s/step")
+        if self.sampler.text:
+            words.append(self.sampler.text)
+        durable = self.checkpoints.durable
+        words.append("no checkpoint yet" if durable is None else f"checkpoint of step {durable}")
+        return ", ".join([*words, pace.text])
+
+
+def _rows(step: int, losses: np.ndarray, seconds: float) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {"step": step + number, "loss": float(loss)} for number, loss in enumerate(losses, start=1)
+    ]
+    if rows:
+        rows[-1]["seconds_per_step"] = seconds / len(rows)
+    return rows

@@ -1,1 +1,0 @@
-"""Training: configuration, steps, the loop, checkpoints, reports."""

@@ -1,0 +1,37 @@
+"""A small graph, and what tests of runs share."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gtjax.datasets import load
+from gtjax.graph import Graph
+from tests.runs.small_run import DATA
+
+
+@pytest.fixture(scope="session")
+def graph() -> Graph:
+    """300 nodes, 4 classes, 30 of the nodes for training."""
+    return load(DATA)
+
+
+@pytest.fixture
+def randomly_labelled(graph: Graph, rng: np.random.Generator) -> Graph:
+    """The same graph with labels that nothing predicts."""
+    return dataclasses.replace(graph, labels_n=rng.integers(0, 4, graph.num_nodes))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Fixed random numbers."""
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """The folder of a new run."""
+    return tmp_path / "run"
