@@ -28,20 +28,22 @@ from typing import Any
 from jax.experimental import topologies
 
 import gtjax
-from gtjax.graph import GENERATORS, UserError
-from gtjax.nn import ModelConfig
+from gtjax.batching.prepare import abstract_batch, prepare, whole_layout
+from gtjax.core.errors import UserError
+from gtjax.graph import GENERATORS
+from gtjax.nn import TransformerConfig
+from gtjax.planner.price import transfers_of
+from gtjax.runs import verify
+from gtjax.runs.abstract_step import work_of
+from gtjax.runs.config import TrainConfig, from_mapping
+from gtjax.runs.program import Program
 from gtjax.sharding.collectives import bytes_received, collectives
 from gtjax.sharding.config import ParallelConfig
-from gtjax.training import verify
-from gtjax.training.config import TrainConfig, from_mapping
-from gtjax.training.prepare import abstract_batch, prepare
-from gtjax.training.step import Program
-from gtjax.training.task import Task
 
 RESULT = Path(__file__).parent / "aot" / "results.json"
 NODES, EDGES, FEATURES, CLASSES = 200_003, 3_000_000, 128, 40
 COMMUNITIES = 32
-MODEL = ModelConfig(layers=4, hidden=128, heads=8)
+MODEL = TransformerConfig(layers=4, hidden=128, heads=8)
 SLICES = ("v5e:2x4", "v5e:4x8")
 STRATEGIES = (
     "node_all_gather",
@@ -105,23 +107,26 @@ def compile_step(case: Case) -> dict[str, Any]:
     )
     chips = topologies.get_topology_desc(platform="tpu", topology_name=case.slice).devices
     try:
-        program = Program(config, graph, Task.of(graph), chips)
+        program = Program(config, graph, config.task_of(graph), chips)
     except UserError as error:
         return {"why_not": str(error)}
     spread = program.spread
-    host = prepare(graph, config)
+    host = prepare(graph, program.settings)
     edges = host.edges
     partition = partition_of(graph, edges, spread.shape.node)
-    backend = spread.backend(config.kernel)
-    layout = spread.strategy.layout(edges, partition, spread.shape, kernel=backend)
+    settings = program.settings
+    layout, _ = whole_layout(host, settings, spread, partition=partition)
     batch = abstract_batch(host, layout, spread)
     cut = partition.cut(edges)
-    demand = spread.strategy.demand(cut, program.model_shape, spread.shape)
+    demanded: dict[str, float] = {}
+    for each in transfers_of(spread.strategy, cut, work_of(config, graph, "tpu"), spread.shape):
+        moved_bytes = each.bytes * each.count
+        demanded[each.collective] = demanded.get(each.collective, 0.0) + moved_bytes
     row = {
         "mesh": str(spread.shape),
         "cut": round(cut.cut, 3),
         "edge_imbalance": round(cut.edge_imbalance, 3),
-        "demanded_bytes": demand.bytes_moved,
+        "demanded_bytes": demanded,
     }
     start = time.process_time()
     try:

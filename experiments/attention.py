@@ -23,15 +23,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from contenders.arguments import add_arguments, parsed
 from contenders.comparison import CONTENDERS, DisagreementError, Settings, compare
-from contenders.environments import PEERS
 from contenders.graphs import PROBLEMS, write_case
 from contenders.memory import available_bytes
 from contenders.picture import draw
 from contenders.table import table
 from contenders.work import Absent
-
-from gtjax.graph.user_cache import user_cache
 
 HERE = Path(__file__).parent / "attention"
 ROUNDS = 5
@@ -101,23 +99,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, help="folder with the real graphs")
     parser.add_argument("--graphs", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
-    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS))
-    parser.add_argument("--rounds", type=int, help=f"timed runs of each; {ROUNDS} if not given")
-    parser.add_argument("--quick", action="store_true", help="smoke run: tiny graphs, only jax")
-    parser.add_argument("--out", type=Path, help="folder of the results; see below")
-    help_text = "where the environments of PyG and DGL are, or will be made"
-    parser.add_argument("--peers-folder", type=Path, default=user_cache() / "peers", help=help_text)
-    parser.add_argument("--table", action="store_true", help="print the stored results")
-    arguments = parser.parse_args(argv)
-    if arguments.rounds is not None and arguments.rounds < 1:
-        parser.error(f"--rounds is at least 1; found {arguments.rounds}")
-    quick = arguments.quick
-    rounds = arguments.rounds or (2 if quick else ROUNDS)
-    if arguments.out is None and not (quick or arguments.contenders or rounds < ROUNDS):
-        arguments.out = HERE
-    names = [name for name in CONTENDERS if not (quick and CONTENDERS[name].code in PEERS)]
-    arguments.rounds, arguments.contenders = rounds, arguments.contenders or names
-    return arguments
+    add_arguments(parser, list(CONTENDERS), ROUNDS)
+    return parsed(parser, argv, list(CONTENDERS), ROUNDS, HERE)
 
 
 def main() -> None:

@@ -14,9 +14,13 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+# Before jax is loaded: without it, and without a GPU, the plugin of the compiler is not loaded.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import jax.numpy as jnp
@@ -24,10 +28,11 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
-from pallas_kernels.segment_attention import BACKENDS, build_edges, segment_attention
+from pallas_kernels import DOT_PRODUCT, build_edges, segment_attention
 
 RESULTS = Path(__file__).parent / "attention" / "gpu_memory.json"
 NODES, EDGES, HEADS, WIDTH = 170_000, 2_300_000, 8, 16
+KERNEL = DOT_PRODUCT.kernel("gpu", "gpu")
 PACKAGES = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda12-pjrt")
 
 
@@ -55,8 +60,8 @@ def by_segment_ops(q: jax.Array, k: jax.Array, v: jax.Array, inputs: Any) -> jax
 
 
 def by_kernels(q: jax.Array, k: jax.Array, v: jax.Array, edges: Any) -> jax.Array:
-    """Our GPU back end."""
-    return segment_attention(q, k, v, edges, kernel=BACKENDS["gpu"])
+    """Our GPU kernel."""
+    return segment_attention(q, k, v, edges, kernel=KERNEL)
 
 
 def planned_memory(attend: Callable[..., jax.Array], inputs: Any, dtype: Any, place: Any) -> dict:
@@ -95,7 +100,7 @@ def main() -> None:
         receivers_e,
         num_senders=NODES,
         num_receivers=NODES,
-        layouts=BACKENDS["gpu"].layouts,
+        forms=KERNEL.needs,
     )
     ends = (senders_e.astype(np.int32), receivers_e.astype(np.int32))
     ways: dict[str, tuple[Callable[..., jax.Array], Any]] = {

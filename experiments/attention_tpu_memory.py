@@ -34,9 +34,10 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pallas_kernels.segment_attention import BACKENDS, build_edges, segment_attention
+from pallas_kernels import DOT_PRODUCT, build_edges, segment_attention
 
 NODES, EDGES, HEADS, WIDTH = 170_000, 2_300_000, 8, 16
+KERNEL = DOT_PRODUCT.kernel("tpu", "tpu")
 CHIPS = ("v5e:2x2", "v6e:2x2")
 TARGET = 20  # times less memory than segment operations
 RESULT = Path(__file__).parent / "attention" / "tpu_memory.json"
@@ -69,7 +70,7 @@ def segment_operations(q: Any, k: Any, v: Any, edges: tuple[Any, Any]) -> Any:
 
 def ours(q: Any, k: Any, v: Any, edges: Any) -> Any:
     """Attention by the kernel made for the TPU."""
-    return segment_attention(q, k, v, edges, kernel=BACKENDS["tpu"])
+    return segment_attention(q, k, v, edges, kernel=KERNEL)
 
 
 def measure(chip: str, dtype: Any, attend: Callable[..., Any], edges: Any) -> dict[str, float]:
@@ -101,7 +102,7 @@ def main() -> None:
     """Compile, print a table, and store it."""
     senders, receivers = rmat(NODES, EDGES)
     strips = build_edges(
-        senders, receivers, num_senders=NODES, num_receivers=NODES, layouts=("strips",)
+        senders, receivers, num_senders=NODES, num_receivers=NODES, forms=KERNEL.needs
     )
     rows = []
     for chip in CHIPS:

@@ -30,6 +30,7 @@ import gtjax
 HERE = Path(__file__).parent / "isolated"
 RESULTS, PICTURE = HERE / "results.json", HERE / "isolated.svg"
 SEEDS = {"amazon-computers": 3, "ogbn-arxiv": 1}
+BATCHES = ("repartition", "clusters", "coverage")  # settings of batches, not of devices
 ALONE = {"strategy": "isolated", "repartition": 0, "coverage": "none"}
 CURVES: dict[str, dict[str, Any]] = {
     "exact": {"strategy": "node_halo"},
@@ -46,7 +47,10 @@ COLOURS = dict(zip(CURVES, PALETTE, strict=True))
 def run_once(name: str, curve: str, seed: int, data: Path) -> dict[str, Any]:
     """Train one curve of one graph with one seed."""
     config = gtjax.read_config(HERE / f"{name}.toml")
-    parallel = dataclasses.replace(config.parallel, **CURVES[curve])
+    batches = {name: value for name, value in CURVES[curve].items() if name in BATCHES}
+    spread = {name: value for name, value in CURVES[curve].items() if name not in BATCHES}
+    parallel = dataclasses.replace(config.parallel, **spread)
+    config = dataclasses.replace(config, batches=dataclasses.replace(config.batches, **batches))
     graph = gtjax.load(data / f"{name}.npz")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"

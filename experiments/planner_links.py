@@ -174,7 +174,7 @@ def work(processes: int, number: int, rate: str) -> None:
         "cases": [],
     }
     for name, kind in GRAPHS.get(rate, GRAPHS["faster"]).items():
-        model = gtjax.ModelConfig(hidden=32, heads=4, layers=2, remat="elementwise")
+        model = gtjax.TransformerConfig(hidden=32, heads=4, layers=2, remat="elementwise")
         config = gtjax.TrainConfig(
             model=model, parallel=gtjax.ParallelConfig(devices=processes, partitioner="metis")
         )

@@ -32,7 +32,7 @@ HERE = Path(__file__).parent / "strategies"
 DEVICES = 32
 GRAPH = "rmat:nodes=1e5,edges=1e6"
 SMALL = "rmat:nodes=2e4,edges=2e5"
-MODEL = gtjax.ModelConfig(hidden=64, heads=8, layers=3, dropout=0.3)
+MODEL = gtjax.TransformerConfig(hidden=64, heads=8, layers=3, dropout=0.3)
 EXACT = ("node_all_gather", "node_halo", "node_ring", "feature_all_to_all", "node_by_feature")
 
 

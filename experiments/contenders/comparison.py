@@ -11,6 +11,7 @@ from typing import Any
 
 from contenders.case import TOLERANCE
 from contenders.environments import PEERS, interpreter
+from contenders.kinds import OP_KINDS
 from contenders.process import Worker, require_memory
 from contenders.work import Absent
 
@@ -28,7 +29,7 @@ class Contender:
     title: str
     code: str  # what its process is told
     cores: int | None = None  # all, if None
-    kinds: tuple[str, ...] = ("attention", "step")
+    kinds: tuple[str, ...] = (*OP_KINDS, "step")
     tolerance: float = TOLERANCE
 
 
@@ -36,14 +37,14 @@ OURS = "cpu"  # what ratios are to
 CONTENDERS = {
     "cpu": Contender("gtjax cpu", "cpu"),
     "cpu-1": Contender("gtjax cpu, 1 thread", "cpu", cores=1, kinds=("attention",)),
-    "cpu-ordered": Contender("gtjax cpu, reordered", "cpu-ordered"),
+    "cpu-ordered": Contender("gtjax cpu, reordered", "cpu-ordered", kinds=("attention", "step")),
     # Numbers of 8 bits, and so are the results.
     "cpu-bf16": Contender("gtjax cpu, bf16", "cpu-bf16", kinds=("attention",), tolerance=2e-2),
     "xla": Contender("gtjax xla", "xla"),
     "segment": Contender("jax segment ops", "segment", kinds=("attention",)),
     "dgl": Contender("DGL", "dgl"),
     "pyg": Contender("PyG", "pyg"),
-    "gather": Contender("gather bound", "gather", kinds=("attention",)),
+    "gather": Contender("gather bound", "gather", kinds=tuple(OP_KINDS)),
 }
 
 

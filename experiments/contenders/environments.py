@@ -51,7 +51,10 @@ def interpreter(name: str, folder: Path) -> Path:
     """The Python of a peer's environment, which is made if it is not there; `Absent` says why not.
 
     A folder that holds a part of an environment, or one made for other versions, is made anew.
+    If `GTJAX_PEER_PYG` or `GTJAX_PEER_DGL` names a Python, that one is taken instead.
     """
+    if own := os.environ.get(f"GTJAX_PEER_{name.upper()}"):
+        return Path(own)
     peer, home = PEERS[name], folder / name
     python = home / ("Scripts" if os.name == "nt" else "bin") / "python"
     done = home / "complete.txt"

@@ -1,29 +1,23 @@
-"""A whole step of training in jax: gtjax's graph transformer, its gradient, and Adam."""
+"""A whole step of training in jax: the program that gtjax compiles, for its graph transformer."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
-from flax import nnx
 
 import gtjax
-from contenders.case import Case, CaseFolder
-from contenders.jax_attention import PACKAGES, Attend, needs, temporary
+from contenders.case import LEARNING_RATE, Case, CaseFolder
+from contenders.jax_work import PACKAGES, needs, temporary
 from contenders.work import Work
-from gtjax.nn import Inputs
-
-LEARNING_RATE = 1e-3
+from gtjax.batching.prepare import make_batch
+from gtjax.runs.program import Program
 
 
 def step(
     folder: CaseFolder,
-    layout: Any,
-    attend: Attend,
+    kernel: str,
     *,
     order_n: np.ndarray | None = None,
     facts: dict[str, Any] | None = None,
@@ -32,48 +26,22 @@ def step(
 
     `order_n` puts the nodes in another order before the clock starts; the losses are the same.
     """
-    case = folder.case
-    graphdef, initial = nnx.split(make_model(case), nnx.Param)
-    initial = nnx.to_pure_dict(initial)
-    store_parameters(folder, initial)
-    optimiser = optax.adam(LEARNING_RATE)
-    order = slice(None) if order_n is None else order_n
-    names = ("x_nf", "labels_n", "train_n")
-    batch = {name: jnp.asarray(folder.array(name)[order]) for name in names}
-    layout = jax.device_put(layout)
-
-    def loss(params: Any, layout: Any, batch: dict[str, jax.Array]) -> jax.Array:
-        def over_edges(
-            q_nhd: Any, k_nhd: Any, v_nhd: Any, bias_eh: Any, *, dropout: Any = None
-        ) -> jax.Array:
-            del bias_eh, dropout  # the graph has no edge features, the model no dropout
-            return attend(layout, q_nhd, k_nhd, v_nhd)
-
-        model = nnx.merge(graphdef, params)
-        logits_nc = model(Inputs(batch["x_nf"]), over_edges).logits_nc
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits_nc, batch["labels_n"])
-        return losses.mean(where=batch["train_n"])
-
-    @partial(jax.jit, donate_argnums=(0, 1))
-    def advance(params: Any, state: Any, layout: Any, batch: Any) -> Any:
-        value, grads = jax.value_and_grad(loss)(params, layout, batch)
-        updates, state = optimiser.update(grads, state)
-        return optax.apply_updates(params, updates), state, value
-
-    def start() -> list[Any]:
-        params = jax.tree.map(jnp.copy, initial)  # a step takes its inputs' memory
-        return [params, optimiser.init(params)]
-
-    current = start()
-    compiled = advance.lower(*current, layout, batch).compile()
+    graph, config = read_graph(folder), make_config(folder.case, kernel)
+    if order_n is not None:
+        graph = graph.reordered(order_n)
+    program = Program(config, graph, config.task_of(graph))
+    batch = make_batch(graph, program.settings, program.spread)
+    current = [program.initial_state()]
+    store_parameters(folder, current[0].params)
+    compiled = program.compiled(current[0], batch, 1)
 
     def once() -> float:
-        *current[:], value = compiled(*current, layout, batch)
+        current[0], losses = compiled(current[0], batch, np.int32(1))  # overwrites the state
         jax.block_until_ready(current)
-        return float(value)
+        return float(losses[0])
 
     def results() -> dict[str, np.ndarray]:
-        current[:] = start()
+        current[0] = program.initial_state()
         return {"losses": np.array([once(), once(), once()])}
 
     return Work(
@@ -85,12 +53,36 @@ def step(
     )
 
 
-def make_model(case: Case) -> gtjax.GraphTransformer:
-    """The model of the case, without dropout, so that all contenders compute the same losses."""
-    config = gtjax.ModelConfig(
-        hidden=case.hidden, layers=case.layers, heads=case.heads, dropout=0.0
+def read_graph(folder: CaseFolder) -> gtjax.Graph:
+    """The graph of the case."""
+    train_n = folder.array("train_n")
+    return gtjax.Graph(
+        senders_e=folder.array("senders_e"),
+        receivers_e=folder.array("receivers_e"),
+        x_nf=folder.array("x_nf"),
+        labels_n=folder.array("labels_n"),
+        split_n={"train": train_n, "val": ~train_n},
     )
-    return gtjax.GraphTransformer(config, case.features, case.classes, rngs=nnx.Rngs(params=0))
+
+
+def make_config(case: Case, kernel: str) -> gtjax.TrainConfig:
+    """On one device, the graph as it is, and without dropout, so that all compute the same losses.
+
+    The optimiser is Adam with a constant step size.
+    """
+    return gtjax.TrainConfig(
+        kernel=kernel,
+        parallel=gtjax.ParallelConfig(strategy="single", devices=1),
+        model=gtjax.ModelConfig(
+            hidden=case.hidden, layers=case.layers, heads=case.heads, dropout=0.0
+        ),
+        optim=gtjax.OptimConfig(
+            learning_rate=LEARNING_RATE, schedule="constant", warmup=0, weight_decay=0.0, clip=0.0
+        ),
+        prepare=gtjax.PrepareConfig(
+            symmetrise=False, self_loops=False, features="none", reorder="never"
+        ),
+    )
 
 
 def store_parameters(folder: CaseFolder, params: Any) -> None:

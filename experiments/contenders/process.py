@@ -29,9 +29,20 @@ TOO_LITTLE_MEMORY = "needs more memory than there is"
 class Worker:
     """One contender at work on one case."""
 
-    def __init__(self, contender: str, python: Path, folder: Path, cores: int | None = None):
-        """Start it; `ready` waits until it has loaded, and compiled if it does that."""
-        self._errors = (folder / f"{contender}-{cores}.stderr").open("w+", encoding="utf-8")
+    def __init__(
+        self,
+        contender: str,
+        python: Path,
+        folder: Path,
+        cores: int | None = None,
+        sources: Path | None = None,
+    ):
+        """Start it; `ready` waits until it has loaded, and compiled if it does that.
+
+        `sources` is a tree with the packages to compare, in place of those of this process.
+        """
+        name = contender if sources is None else f"{contender}-{sources.name}"
+        self._errors = (folder / f"{name}-{cores}.stderr").open("w+", encoding="utf-8")
         command = [str(python), "-m", "contenders.worker", contender, str(folder)]
         self._process = subprocess.Popen(
             command if cores is None else [*command, str(cores)],
@@ -39,7 +50,9 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             encoding="utf-8",
-            env=_environment(own=python == Path(sys.executable)),
+            # Python takes packages from where it is started before those of its path.
+            cwd=None if sources is None else folder,
+            env=_environment(own=python == Path(sys.executable), sources=sources),
         )
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -106,11 +119,12 @@ def require_memory(needs_bytes: int) -> None:
         raise Absent(f"{TOO_LITTLE_MEMORY}: about {needed:.1f} GiB, with {there:.1f} GiB left")
 
 
-def _environment(*, own: bool) -> dict[str, str]:
+def _environment(*, own: bool, sources: Path | None) -> dict[str, str]:
     """On the CPU, with thread pools that sleep while another contender is timed."""
     here = str(Path(__file__).parents[1])
     environment = dict(os.environ)
-    paths = [here, *filter(None, [environment.get("PYTHONPATH", "")])]
+    more = environment.get("PYTHONPATH", "") if sources is None else str(sources.resolve())
+    paths = [here, *filter(None, [more])]
     environment["PYTHONPATH"] = os.pathsep.join(paths) if own else here
     environment["JAX_PLATFORMS"] = "cpu"
     environment |= {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}

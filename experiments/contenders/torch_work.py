@@ -1,4 +1,4 @@
-"""The contenders in torch: the op, and the twin of gtjax's model, around either's attention."""
+"""The contenders in torch: an op, and the twin of gtjax's model, around either's attention."""
 
 from __future__ import annotations
 
@@ -10,34 +10,38 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from contenders.case import Case, CaseFolder
+from contenders.case import LEARNING_RATE, Case, CaseFolder
+from contenders.kinds import GRADIENT, OP_KINDS, gradient_name
 from contenders.work import Work
-
-LEARNING_RATE = 1e-3
 
 Attend = Callable[[Any, Any, Any], Any]  # of q, k and v, [nodes, heads, width]
 
 
-def attention(
-    folder: CaseFolder, attend: Attend, needs_bytes: int, packages: tuple[str, ...]
+def op(
+    folder: CaseFolder, call: Callable[..., Any], needs_bytes: int, packages: tuple[str, ...]
 ) -> Work:
     """The op alone: forward without a record for gradients, and forward with the gradients."""
-    names = ("q_nhd", "k_nhd", "v_nhd", "dout_nhd")
-    q, k, v, dout = (torch.from_numpy(folder.array(name)) for name in names)
-    inputs = tuple(array.requires_grad_() for array in (q, k, v))
+    kind = OP_KINDS[folder.case.kind]
+
+    def tensors(names: tuple[str, ...]) -> tuple[Any, ...]:
+        return tuple(torch.from_numpy(folder.array(name)) for name in names)
+
+    inputs = tuple(array.requires_grad_() for array in tensors(kind.inputs))
+    constants, (dout,) = tensors(kind.constants), tensors((GRADIENT,))
 
     def forward() -> Any:
         with torch.no_grad():
-            return attend(*inputs)
+            return call(*inputs, *constants)
 
     def both() -> Any:
-        out = attend(*inputs)
+        out = call(*inputs, *constants)
         return out.detach(), *torch.autograd.grad(out, inputs, dout)
 
     def results() -> dict[str, np.ndarray]:
         forward_out = forward().numpy()
-        out, dq, dk, dv = (array.numpy() for array in both())
-        return {"forward": forward_out, "out": out, "dq": dq, "dk": dk, "dv": dv}
+        out, *gradients = (array.numpy() for array in both())
+        named = zip(map(gradient_name, kind.inputs), gradients, strict=True)
+        return {"forward": forward_out, "out": out, **dict(named)}
 
     return Work({"forward": forward, "both": both}, results, needs_bytes, packages)
 
@@ -121,6 +125,7 @@ def parameters(folder: CaseFolder) -> dict[str, Any]:
     """The stored parameters under the names, and in the layout, of torch."""
     found = {}
     for name, array in np.load(folder.path / "parameters.npz").items():
+        name = name.removeprefix("encoder.").replace("head.linear", "output")
         name = name.replace("inner.scale", "weight").replace("inner.bias", "bias")
         if name.endswith("kernel"):
             name, array = name.removesuffix("kernel") + "weight", np.ascontiguousarray(array.T)

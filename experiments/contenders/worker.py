@@ -29,32 +29,35 @@ def make(contender: str, folder: CaseFolder) -> Work:
 
         torch.set_num_threads(usable_cores())
         if contender == "pyg":
-            from contenders.pyg_attention import work
+            from contenders.pyg_ops import work
         else:
-            from contenders.dgl_attention import work
+            from contenders.dgl_ops import work
         return work(folder)
     if contender == "gather":
         from contenders import gather_bound
 
         return gather_bound.work(folder)
-    from contenders import jax_attention
+    if contender == "tree":
+        from contenders import jax_tree
+
+        return jax_tree.work(folder)
+    from contenders import jax_ops, jax_work
 
     if contender == "cpu-bf16":
-        return jax_attention.half(folder)
-    order: dict[str, Any] = {}
+        return jax_ops.half(folder)
     if contender == "segment":
-        made = jax_attention.segment_ops(folder)
-    elif contender == "cpu-ordered":
-        order_n, facts = jax_attention.training_order(folder)
-        made = jax_attention.ours(folder, "cpu", order_n)
-        order = {"order_n": order_n, "facts": facts}
-    else:
-        made = jax_attention.ours(folder, contender)
-    if folder.case.kind == "attention":
-        return jax_attention.attention(folder, *made, **order)
-    from contenders import jax_step
+        return jax_work.op(folder, *jax_ops.segment_ops(folder))
+    order: dict[str, Any] = {}
+    kernel = contender
+    if contender == "cpu-ordered":
+        order_n, facts = jax_ops.training_order(folder)
+        kernel, order = "cpu", {"order_n": order_n, "facts": facts}
+    if folder.case.kind == "step":
+        from contenders import jax_step
 
-    return jax_step.step(folder, *made, **order)
+        return jax_step.step(folder, kernel, **order)
+    made = jax_ops.ours(folder, kernel, order.get("order_n"))
+    return jax_work.op(folder, *made, **order)
 
 
 def usable_cores() -> int:

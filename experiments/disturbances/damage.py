@@ -17,8 +17,8 @@ def damaged(chaos: Chaos) -> dict[str, Any]:
     import jax.numpy as jnp
     import numpy as np
 
-    from gtjax.training.checkpoint import Best, Checkpoints, Snapshot
-    from gtjax.training.step import State
+    from gtjax.runs.checkpoint import Best, Checkpoints, Snapshot
+    from gtjax.runs.program import State
 
     def snapshot(step: int) -> Snapshot:
         drawn = np.random.default_rng(step).normal(size=(24, 24)).astype(np.float32)

@@ -19,7 +19,7 @@ from disturbances.runs import (
     until_interrupted,
     wait_until,
 )
-from gtjax.training.checkpoint_files import steps_in
+from gtjax.runs.checkpoint_files import steps_in
 
 
 def disk(chaos: Chaos) -> dict[str, Any] | None:

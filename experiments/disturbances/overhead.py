@@ -17,11 +17,11 @@ def overhead(chaos: Chaos) -> dict[str, Any]:
     import numpy as np
 
     from gtjax import RuntimeConfig, TrainConfig, load
-    from gtjax.training.batches import make_batches
-    from gtjax.training.interrupt import StopRequest
-    from gtjax.training.loop import fit
-    from gtjax.training.step import Program
-    from gtjax.training.task import Task
+    from gtjax.batching.source import Source
+    from gtjax.batching.store import make_batches
+    from gtjax.runs.interrupt import StopRequest
+    from gtjax.runs.loop import fit
+    from gtjax.runs.program import Program
 
     class Clock(StopRequest):
         """Is looked at once before each turn."""
@@ -48,8 +48,8 @@ def overhead(chaos: Chaos) -> dict[str, Any]:
             config = TrainConfig(
                 steps=steps, eval_every=1000, runtime=runtime, out=folder / str(turn)
             )
-            program = Program(config, graph, Task.of(graph))
-            batches = make_batches(graph, config, program.spread, program.exact)
+            program = Program(config, graph, config.task_of(graph))
+            batches = make_batches(Source(graph), program.settings, program.spread)
             state, batch = program.initial_state(), batches.at(0)
             advance = program.compiled(state, batch, 1)
             times = []

@@ -6,7 +6,7 @@ import shutil
 from typing import Any
 
 from disturbances.runs import Chaos, Row, apart, done, result, start, train_options
-from gtjax.training.checkpoint_files import steps_in
+from gtjax.runs.checkpoint_files import steps_in
 
 
 def resumed(chaos: Chaos) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gtjax.distributed.supervisor import ENTRY
-from gtjax.training.checkpoint_files import read_manifest, steps_in
+from gtjax.runs.checkpoint_files import read_manifest, steps_in
 
 # Small, since every process compiles it; steps take a tenth of a second on two cores.
 MODEL = ("--model.layers", "1", "--model.hidden", "16", "--model.heads", "4")

@@ -21,7 +21,7 @@ from gtjax.distributed.supervisor import free_port
 STUCK = """
 import sys
 import time
-import gtjax.training.turns as turns
+import gtjax.runs.turns as turns
 take = turns.Turns._take
 def stuck(self, snapshot, turn, update):
     if int(snapshot.state.step) >= {step}:
