@@ -106,8 +106,11 @@ def price(
 def transfers_of(strategy: Strategy, cut: Cut, work: Work, mesh: MeshShape) -> tuple[Transfer, ...]:
     """All that a step receives."""
     found = sums(work, mesh)
+    # The compiler fetches the same rows once for all ops, unless they are to be fetched again or
+    # are traded first, each op's by itself.
+    once = not strategy.refetches and mesh.feature == 1
     for call in work.calls:
-        found += call_transfers(call, demanded(strategy, cut, call.work, mesh))
+        found += call_transfers(call, demanded(strategy, cut, call.work, mesh), once=once)
     return found
 
 
@@ -120,14 +123,18 @@ def sums(work: Work, mesh: MeshShape) -> tuple[Transfer, ...]:
     return (Transfer("all-reduce", "", total),)
 
 
-def call_transfers(call: OpCall, demand: Demand) -> tuple[Transfer, ...]:
-    """Of all uses of an op: each pass as often as it happens, and what is fetched every round."""
+def call_transfers(call: OpCall, demand: Demand, *, once: bool = False) -> tuple[Transfer, ...]:
+    """Of all uses of an op: each pass as often as it happens, and what is fetched every round.
+
+    once: whether rows that an earlier op has had fetched are not fetched for this one.
+    """
     found = []
     for each in demand.transfers:
         again = call.backwards * (1 - each.forward)
         if each.axis == NODE and each.forward and not call.rereads:
             again = 0  # rows that nothing needs are not fetched once more
-        times = each.count * (call.forwards * each.forward + again)
+        forwards = call.forwards - (call.again if once and each.axis == NODE else 0)
+        times = each.count * (forwards * each.forward + again)
         if each.axis == NODE and call.rounds:
             times *= (call.rounds + 1) / 2  # keys once, and values in every round
         if times:

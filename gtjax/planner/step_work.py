@@ -48,6 +48,7 @@ class OpCall:
     rounds: int = 0  # of propagation with the same weights; 0: the op by itself
     forwards: int = 1
     backwards: int = 1
+    again: int = 0  # of the forwards, those on rows that an earlier op has had fetched
     rereads: bool = True  # the backward pass needs the senders' rows again
     keeps_result: bool = True  # and the result
     fuses_result: bool = False  # something else computes with the result as part of a fusion

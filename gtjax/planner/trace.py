@@ -161,6 +161,7 @@ def _groups(
     reads: dict[int, tuple[bool, bool]] = {}
     fuses: set[int] = set()
     times: Counter[tuple[int, str]] = Counter()
+    repeated = _fetched_before(program)
     for equation in program.equations:
         if not _is_op(equation):
             continue
@@ -192,10 +193,27 @@ def _groups(
             fuses_result=key[5],
             forwards=sum(times[number, "op_forward"] for number in numbers),
             backwards=sum(times[number, "op_backward"] for number in numbers),
+            again=sum(repeated[number] for number in numbers),
         )
         for key, numbers in found.items()
     )
     return groups, {n: at for at, numbers in enumerate(found.values()) for n in numbers}
+
+
+def _fetched_before(program: Program) -> Counter[int]:
+    """How often each op goes forward on the very rows that an op before it has had fetched."""
+    viewed: dict[int, int] = {}  # what a value is a view of
+    seen: set[tuple[int, ...]] = set()
+    found: Counter[int] = Counter()
+    for equation in program.equations:
+        if equation.name in VIEWS:
+            viewed[equation.outputs[0]] = viewed.get(equation.inputs[0], equation.inputs[0])
+        elif equation.name == "op_forward":
+            tables = [equation.inputs[at] for at in equation.params["senders"]]
+            rows = tuple(viewed.get(value, value) for value in tables)
+            found[equation.params["number"]] += bool(rows) and rows in seen
+            seen.add(rows)
+    return found
 
 
 def _products(program: Program) -> tuple[tuple[int, Amount], ...]:

@@ -59,7 +59,8 @@ class TracedNeighbours(RecordingNeighbours):
         reads = gradient_reads(op, receiver, sender, edge, shared)
 
         def forward(*leaves: jax.Array) -> tuple[jax.Array, Any]:
-            out, *saved = op_forward.bind(*leaves, number=number, shapes=made)
+            options = {"number": number, "shapes": made, "senders": tuple(senders)}
+            out, *saved = op_forward.bind(*leaves, **options)
             return out.astype(result_type(sender)), (leaves, out, saved)
 
         def backward(known: Any, dout: jax.Array) -> tuple[Any, ...]:

@@ -25,6 +25,7 @@ OPTIONS = {
 CASES = [("attending", name) for name in OPTIONS]
 CASES += [("sums", "node_halo-4-1"), ("sums", "feature_all_to_all-1-4"), ("sums", "node_ring-4-1")]
 CASES += [("additive", "node_all_gather-4-1"), ("gated", "node_halo-4-1")]
+CASES += [("twice", "node_all_gather-4-1"), ("twice", "node_halo-4-1")]
 
 
 @pytest.mark.parametrize(("model", "name"), CASES)

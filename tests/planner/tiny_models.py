@@ -109,7 +109,32 @@ class Attending(nnx.Module):
         return self.head(h_nf)
 
 
+class Twice(nnx.Module):
+    """Two ops on the same rows, of which one has them as receivers' rows too."""
+
+    def __init__(self, hidden: int = 32, layers: int = 2, *, rngs: nnx.Rngs):
+        widths = [FEATURES, *[hidden] * layers]
+        self.layers = nnx.List([nnx.Linear(a, b, rngs=rngs) for a, b in pairwise(widths)])
+        self.head = nnx.Linear(hidden, CLASSES, rngs=rngs)
+
+    def __call__(self, inputs: dict[str, Any], neighbours: Any) -> jax.Array:
+        """Logits."""
+        h_nf = inputs["x"]
+        for layer in self.layers:
+            h_nf = layer(h_nf)
+            closest_nf = neighbours.aggregate(
+                _similar, receiver=h_nf, sender=h_nf, splits="channels"
+            )
+            h_nf = jax.nn.relu(closest_nf + neighbours.sum(h_nf))
+        return self.head(h_nf)
+
+
+def _similar(receiver: jax.Array, sender: jax.Array, edge: None, shared: None) -> jax.Array:
+    return receiver * sender
+
+
 MODELS = {"sums": Sums, "additive": Additive, "gated": Gated, "attending": Attending}
+MODELS |= {"twice": Twice}
 
 
 class Step:
