@@ -17,7 +17,9 @@ if TYPE_CHECKING:
         GCNConfig,
         GINConfig,
         ModelConfig,
+        PolynormerConfig,
         SAGEConfig,
+        SGFormerConfig,
         TransformerConfig,
     )
     from gtjax.nn.decoupled import DecoupledTransformer
@@ -30,16 +32,18 @@ if TYPE_CHECKING:
     from gtjax.nn.models import MODELS, Sizes, register_model
     from gtjax.nn.neighbours import Dropped, Neighbours
     from gtjax.nn.noise import node_ids, uniform_bits
+    from gtjax.nn.polynormer import Polynormer
     from gtjax.nn.pyg import load_pyg
     from gtjax.nn.sage import GraphSAGE, SAGEConv
+    from gtjax.nn.sgformer import SGFormer
     from gtjax.nn.transformer import GraphTransformer
     from gtjax.nn.transformer_conv import TransformerConv
 
 _NAMES = {
     "block": "Block",
     "config": (
-        "DecoupledConfig GATConfig GATv2Config GCNConfig GINConfig ModelConfig SAGEConfig "
-        "TransformerConfig"
+        "DecoupledConfig GATConfig GATv2Config GCNConfig GINConfig ModelConfig PolynormerConfig "
+        "SAGEConfig SGFormerConfig TransformerConfig"
     ),
     "decoupled": "DecoupledTransformer",
     "gat": "GAT GATConv",
@@ -51,8 +55,10 @@ _NAMES = {
     "models": "MODELS Sizes register_model",
     "neighbours": "Dropped Neighbours",
     "noise": "node_ids uniform_bits",
-    "sage": "GraphSAGE SAGEConv",
+    "polynormer": "Polynormer",
     "pyg": "load_pyg",
+    "sage": "GraphSAGE SAGEConv",
+    "sgformer": "SGFormer",
     "transformer": "GraphTransformer",
     "transformer_conv": "TransformerConv",
 }
@@ -81,8 +87,12 @@ __all__ = [
     "Inputs",
     "ModelConfig",
     "Neighbours",
+    "Polynormer",
+    "PolynormerConfig",
     "SAGEConfig",
     "SAGEConv",
+    "SGFormer",
+    "SGFormerConfig",
     "Sizes",
     "TransformerConfig",
     "TransformerConv",

@@ -15,6 +15,7 @@ from flax import nnx
 from gtjax.nn.config import TransformerConfig
 from gtjax.nn.dense import linear
 from gtjax.nn.inputs import Inputs
+from gtjax.nn.linear_attention import sigmoid_attention
 from gtjax.nn.neighbours import Neighbours
 from gtjax.nn.noise import Noise
 from gtjax.nn.norm import Norm, make_norm
@@ -87,11 +88,7 @@ class EdgeAttention(nnx.Module):
 
 
 class GlobalAttention(nnx.Module):
-    """Linear attention from every node to every node: O(N), one small matrix per head.
-
-    Weights are products of sigmoids, hence positive, so the sum that normalises them cannot
-    vanish (the kernel of Polynormer, Deng et al. 2024).
-    """
+    """Attention from every node to every node, by `sigmoid_attention`."""
 
     def __init__(self, config: TransformerConfig, *, rngs: nnx.Rngs):
         self.config = config
@@ -105,14 +102,7 @@ class GlobalAttention(nnx.Module):
         by_head = (nodes, config.heads, config.hidden // config.heads)
         qkv = normed_linear(config, norm, self.qkv, x_nf, valid_n)
         q_nhd, k_nhd, v_nhd = (part.reshape(by_head) for part in jnp.split(qkv, 3, axis=1))
-        q_nhd, k_nhd = jax.nn.sigmoid(q_nhd), jax.nn.sigmoid(k_nhd)
-        if valid_n is not None:
-            k_nhd = k_nhd * valid_n[:, None, None]
-        count = nodes if valid_n is None else jnp.maximum(valid_n.sum(), 1)
-        memory_hde = jnp.einsum("nhd,nhe->hde", k_nhd, v_nhd) / count
-        keys_hd = k_nhd.sum(axis=0) / count
-        out_nhd = jnp.einsum("nhd,hde->nhe", q_nhd, memory_hde)
-        out_nhd /= jnp.einsum("nhd,hd->nh", q_nhd, keys_hd)[..., None]
+        out_nhd = sigmoid_attention(q_nhd, k_nhd, v_nhd, valid_n)
         return self.out(out_nhd.reshape(nodes, config.hidden))
 
 

@@ -225,6 +225,77 @@ class GATv2Config(AdditiveConfig):
     """Graph attention network with dynamic attention (Brody et al. 2022)."""
 
 
+@dataclass(frozen=True)
+class PolynormerConfig:
+    """Polynormer (Deng et al. 2024): gated attention over edges, then over all nodes."""
+
+    hidden: int = 64
+    """Width of the model."""
+    layers: int = 5
+    """Local layers, over edges."""
+    global_layers: int = 1
+    """Layers of attention from every node to every node; 0 for the local layers by themselves."""
+    heads: int = 8
+    """Attention heads; they divide the width."""
+    dropout: float = 0.5
+    """Share of hidden values dropped in training."""
+    global_dropout: float = 0.5
+    """The same in the global layers."""
+    input_dropout: float = 0.15
+    """Share of node features dropped in training."""
+    beta: float = -1.0
+    """Share of a layer's output that is not gated, at the start; below 0 it is learned within
+    (0, 1), from a half."""
+    pre_norm: bool = False
+    """Normalise before each local layer too."""
+    positional: Positional = "none"
+    """Positional encoding added to the input."""
+    positional_size: int = 16
+    """Width of the positional encoding."""
+    label_input: bool = False
+    """Feed known training labels as input and learn to predict the ones hidden at random."""
+
+    @property
+    def global_attention(self) -> bool:
+        """Whether every node depends on every other."""
+        return self.global_layers > 0
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "hidden", "layers", "heads", "positional_size")
+        heads_divide(self)
+        shares(self, "dropout", "global_dropout", "input_dropout")
+        if self.global_layers < 0:
+            raise ValueError(f"model.global_layers is not negative; found {self.global_layers}")
+        if self.beta > 1:
+            raise ValueError(f"model.beta is at most 1, or below 0; found {self.beta}")
+
+
+@dataclass(frozen=True)
+class SGFormerConfig(StackConfig):
+    """SGFormer (Wu et al. 2023): simple attention to all nodes beside a GCN."""
+
+    heads: int = 1
+    """Heads of the global attention, each as wide as the model, averaged."""
+    global_layers: int = 1
+    """Layers of it."""
+    global_dropout: float = 0.5
+    """Share of hidden values dropped in it in training."""
+    graph_weight: float = 0.8
+    """Share of the GCN in the embedding; the rest is the attention's."""
+
+    @property
+    def global_attention(self) -> bool:
+        """Every node depends on every other."""
+        return True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(self, "heads", "global_layers")
+        shares(self, "global_dropout")
+        if not 0 <= self.graph_weight <= 1:
+            raise ValueError(f"model.graph_weight is in [0, 1]; found {self.graph_weight}")
+
+
 def at_least_one(config: Any, *names: str) -> None:
     """Refuse a size below 1."""
     for name in names:

@@ -33,6 +33,7 @@ class GATConv(nnx.Module):
         edge_features: int = 0,
         *,
         slope: float = 0.2,
+        bias: bool = True,
         rngs: nnx.Rngs,
     ):
         self.heads, self.slope = heads, slope
@@ -42,7 +43,7 @@ class GATConv(nnx.Module):
         self.receiver = nnx.Param(draw(rngs.params(), vector))
         self.sender = nnx.Param(draw(rngs.params(), vector))
         self.edge = dense(edge_features, heads, bias=False, rngs=rngs) if edge_features else None
-        self.bias = nnx.Param(jnp.zeros(outputs))
+        self.bias = nnx.Param(jnp.zeros(outputs)) if bias else None
 
     def __call__(
         self,
@@ -66,7 +67,8 @@ class GATConv(nnx.Module):
             slope=self.slope,
             dropout=dropout,
         )
-        return out_nhd.reshape(values_nf.shape) + self.bias[...]
+        out_nf = out_nhd.reshape(values_nf.shape)
+        return out_nf if self.bias is None else out_nf + self.bias[...]
 
 
 class GAT(nnx.Module):

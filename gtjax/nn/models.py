@@ -69,6 +69,8 @@ MODELS: dict[str, ModelEntry] = {
     "gin": ModelEntry("gtjax.nn.gin:GIN", configs.GINConfig),
     "gat": ModelEntry("gtjax.nn.gat:GAT", configs.GATConfig),
     "gatv2": ModelEntry("gtjax.nn.gatv2:GATv2", configs.GATv2Config),
+    "polynormer": ModelEntry("gtjax.nn.polynormer:Polynormer", configs.PolynormerConfig),
+    "sgformer": ModelEntry("gtjax.nn.sgformer:SGFormer", configs.SGFormerConfig),
 }
 
 

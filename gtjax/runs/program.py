@@ -323,7 +323,8 @@ def couples_nodes(model: Any) -> str | None:
     if setting_of(model, "norm") == "batch":
         return '--model.norm batch (others are "layer", "rms" and "none")'
     if setting_of(model, "global_attention"):
-        return "--model.global-attention"
+        layers = getattr(model, "global_layers", None)
+        return f"--model.global-{'attention' if layers is None else f'layers {layers}'}"
     return None
 
 

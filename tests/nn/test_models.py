@@ -77,7 +77,8 @@ def dense_conv(name, conv, x, edge_x, senders, receivers):
         z = by_head(apply(conv.linear, x))
         receiver, sender = ((z * number(a)).sum(axis=-1) for a in (conv.receiver, conv.sender))
         logits = leaky(receiver[receivers] + sender[senders] + apply(conv.edge, edge_x))
-        return attended(logits, z[senders], receivers) + number(conv.bias)
+        bias = 0.0 if conv.bias is None else number(conv.bias)
+        return attended(logits, z[senders], receivers) + bias
     left, right = by_head(apply(conv.receiver, x)), by_head(apply(conv.sender, x))
     inner = left[receivers] + right[senders] + by_head(apply(conv.edge, edge_x))
     logits = (number(conv.vector) * leaky(inner)).sum(axis=-1)

@@ -16,7 +16,9 @@ from gtjax.nn.config import (
     GATv2Config,
     GCNConfig,
     GINConfig,
+    PolynormerConfig,
     SAGEConfig,
+    SGFormerConfig,
     TransformerConfig,
 )
 from gtjax.runs.config import TrainConfig
@@ -130,6 +132,9 @@ OTHERS = [
     GINConfig(hidden=16, layers=2),
     GATConfig(hidden=16, layers=2, heads=4, attention_dropout=0.2),
     GATv2Config(hidden=16, layers=2, heads=4, attention_dropout=0.2),
+    # Steps that overshoot grow what rounding differs by, so dropout is small.
+    PolynormerConfig(16, 2, 2, 4, dropout=0.1, global_dropout=0.1),
+    SGFormerConfig(hidden=16, layers=2, heads=2),
 ]
 
 
