@@ -209,7 +209,7 @@ def _fetched_before(program: Program) -> Counter[int]:
         if equation.name in VIEWS:
             viewed[equation.outputs[0]] = viewed.get(equation.inputs[0], equation.inputs[0])
         elif equation.name == "op_forward":
-            tables = [equation.inputs[at] for at in equation.params["senders"]]
+            tables: list[int] = [equation.inputs[at] for at in equation.params["senders"]]
             rows = tuple(viewed.get(value, value) for value in tables)
             found[equation.params["number"]] += bool(rows) and rows in seen
             seen.add(rows)
