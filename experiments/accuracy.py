@@ -1,10 +1,9 @@
 """Accuracy on real graphs: trains each stored config over its seeds or splits.
 
     python experiments/accuracy.py --data FOLDER [--only cora tolokers]
-    python experiments/accuracy.py --table
 
 FOLDER holds the graphs as `NAME.npz` (the schema of `gtjax.save_npz`). The configs and the results
-(`results.json`) are in `experiments/accuracy/`. `--table` prints the results as in the README.
+(`results.json`) are in `experiments/accuracy/`.
 """
 
 from __future__ import annotations
@@ -104,11 +103,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with the graphs")
     names = [case.config for case in CASES]
     parser.add_argument("--only", nargs="*", choices=names, default=names)
-    parser.add_argument("--table", action="store_true", help="print the stored results")
     arguments = parser.parse_args()
-    if arguments.table:
-        print(table(stored()))
-        return
     if arguments.data is None:
         parser.error("--data FOLDER says where the graphs are")
     for case in CASES:

@@ -5,7 +5,6 @@ says how much memory a program takes on a chip, and its text shows the collectiv
 loss, its gradient and the update of AdamW, with our kernel for TPUs. Nothing is run.
 
     python experiments/aot.py [--only node_ring] [--slices v5e:2x4] [--graphs rmat]
-    python experiments/aot.py --table
 
 It writes `experiments/aot/results.json`; with options, only the rows that they name. Each case is a
 process of its own, and one that the compiler refuses, or takes too long for, is a row with the
@@ -229,9 +228,8 @@ def store(case: Case, row: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Compile the cases, or print what is stored."""
+    """Compile the cases, and store each as soon as it is there."""
     parser = argparse.ArgumentParser(description="Training steps compiled for absent TPUs.")
-    parser.add_argument("--table", action="store_true", help="print the stored results")
     parser.add_argument("--graphs", nargs="+", default=GRAPHS, choices=GRAPHS)
     parser.add_argument("--slices", nargs="+", default=SLICES, choices=SLICES)
     parser.add_argument("--only", nargs="+", default=STRATEGIES, choices=STRATEGIES)
@@ -240,11 +238,10 @@ def main() -> None:
     if options.case:
         print(json.dumps(compile_step(Case(**json.loads(options.case)))))
         return
-    if not options.table:
-        cases = chosen_cases(options)
-        for number, case in enumerate(cases, 1):
-            print(f"{number} of {len(cases)}: {case}", file=sys.stderr, flush=True)
-            store(case, in_a_process(case))
+    cases = chosen_cases(options)
+    for number, case in enumerate(cases, 1):
+        print(f"{number} of {len(cases)}: {case}", file=sys.stderr, flush=True)
+        store(case, in_a_process(case))
     print(table(stored()))
 
 

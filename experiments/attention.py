@@ -1,14 +1,13 @@
 """The attention op against its peers: time, memory, and a whole step of training around it.
 
     python experiments/attention.py [--data FOLDER] [--graphs dense] [--contenders cpu pyg]
-    python experiments/attention.py --table
 
 Compares our CPU back ends with segment operations in jax, with PyG and with DGL, on generated
 graphs and on real ones (FOLDER/ogbn-arxiv.npz and web-cnr-2000.npz; left out without them). All are
 checked to compute the same, then timed interleaved, each in a process of its own (`contenders/`).
 PyG and DGL get virtual environments of their own, made on first use.
 
-Results and picture are in `experiments/attention/`; `--table` prints them as in the README.
+Results and picture are in `experiments/attention/`.
 """
 
 from __future__ import annotations
@@ -106,9 +105,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Run what is asked for, and store each graph's result as soon as it is there."""
     arguments = parse()
-    if arguments.table:
-        print(table(stored(arguments.out or HERE)))
-        return
     results: dict[str, Any] = {"graphs": {}}
     for name in arguments.graphs:
         try:

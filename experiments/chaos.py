@@ -1,7 +1,6 @@
 """What happens to real runs, done to real processes: killed, stopped, stuck, preempted, disk full.
 
     python experiments/chaos.py [--rows disturb stuck ...] [--data FOLDER] [--short] [--seed 0]
-    python experiments/chaos.py --table
 
 Every row (`disturbances/`) starts runs of gtjax as a user would, as processes over gloo on the
 loopback address, does something to them, and compares what is left with a run that nothing was done
@@ -59,15 +58,11 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="everything once or twice")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=HERE)
-    parser.add_argument("--table", action="store_true", help="print the stored results")
     arguments = parser.parse_args()
     path = arguments.out / "results.json"
     results: dict[str, Any] = {"rows": {}}
-    if path.exists() and (arguments.table or not arguments.short):
+    if path.exists() and not arguments.short:
         results = json.loads(path.read_text(encoding="utf-8"))
-    if arguments.table:
-        print(table(results))
-        return
     chaos = Chaos(arguments.short, arguments.data)
     for name in arguments.rows:
         chaos.random.seed(f"{arguments.seed} {name}")

@@ -1,7 +1,6 @@
 """Training of isolated parts against exact training: accuracy over steps, on real graphs.
 
     python experiments/isolated.py --data FOLDER [--only amazon-computers]
-    python experiments/isolated.py --table
 
 FOLDER holds the graphs as `NAME.npz` (the schema of `gtjax.save_npz`). For each config in
 `experiments/isolated/`, on eight devices (simulated on a CPU): the exact strategy; isolated parts,
@@ -150,15 +149,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Isolated against exact training.")
     parser.add_argument("--data", type=Path, help="folder with the graphs")
     parser.add_argument("--only", nargs="*", choices=list(SEEDS), default=list(SEEDS))
-    parser.add_argument("--table", action="store_true", help="print the stored results")
     arguments = parser.parse_args()
-    if not arguments.table:
-        if arguments.data is None:
-            parser.error("--data FOLDER says where the graphs are")
-        jax.config.update("jax_num_cpu_devices", 8)  # no matter where there are others
-        for name, curve, seed in missing(arguments.only):
-            keep(name, curve, seed, run_once(name, curve, seed, arguments.data))
-            draw(stored(), PICTURE)
+    if arguments.data is None:
+        parser.error("--data FOLDER says where the graphs are")
+    jax.config.update("jax_num_cpu_devices", 8)  # no matter where there are others
+    for name, curve, seed in missing(arguments.only):
+        keep(name, curve, seed, run_once(name, curve, seed, arguments.data))
+        draw(stored(), PICTURE)
     print(table(stored()))
 
 

@@ -1,7 +1,6 @@
 """The ops of GNN layers against their peers: attention, GAT, GATv2, sums and max along edges.
 
     python experiments/ops.py [--only gat sum] [--contenders cpu pyg] [--rounds 7]
-    python experiments/ops.py --table
 
 What a layer does along edges, without its dense layers, on an R-MAT graph of the size of
 ogbn-arxiv: attention with 8 heads of 16, aggregation of rows of 128. Our kernels, PyG over an
@@ -9,7 +8,7 @@ ogbn-arxiv: attention with 8 heads of 16, aggregation of rows of 128. Our kernel
 the op has one) and nothing else. All are checked to compute the same, then timed in turns, each in
 a process of its own, as in `attention.py`.
 
-Results and picture are in `experiments/ops/`; `--table` prints them as in the README.
+Results and picture are in `experiments/ops/`.
 """
 
 from __future__ import annotations
@@ -125,9 +124,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Run what is asked for, and store each op's result as soon as it is there."""
     arguments = parse()
-    if arguments.table:
-        print(table(stored(arguments.out or HERE)))
-        return
     graph = gtjax.load(arguments.graph)
     results: dict[str, Any] = {"ops": {}}
     for kind in arguments.only:

@@ -1,14 +1,13 @@
 """Partitioners on real graphs: what they cut, how they balance, what they cost.
 
     python experiments/partition.py --data FOLDER
-    python experiments/partition.py --table
 
 FOLDER holds `web-cnr-2000.npz` and `ogbn-arxiv.npz` (the schema of `gtjax.save_npz`). Both are made
 symmetric with self-loops, as for training, and the web graph's nodes are shuffled, since their
 order gives the answer away. Every partitioner runs in a process of its own; its peak memory is the
 growth of the resident set while it runs, the graph not counted; what METIS's own process held at
 most is added.
-Results are in `experiments/partition/results.json`; `--table` prints them as in the README.
+Results are in `experiments/partition/results.json`.
 """
 
 from __future__ import annotations
@@ -166,11 +165,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="smoke run: small generated graphs")
     parser.add_argument("--out", type=Path, help="folder of the results; a smoke run needs one")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
-    parser.add_argument("--table", action="store_true", help="print the stored results")
     arguments = parser.parse_args()
     if arguments.seeds < 1:
         parser.error(f"--seeds is at least 1; found {arguments.seeds}")
-    if not (arguments.table or arguments.quick or arguments.data):
+    if not (arguments.quick or arguments.data):
         parser.error("--data FOLDER says where the graphs are")
     if arguments.quick and not (arguments.out or arguments.one):
         parser.error("--quick needs --out FOLDER: it would take the place of better results")
@@ -181,9 +179,6 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Run what is asked for, and store each graph's result as soon as it is there."""
     arguments = parse()
-    if arguments.table:
-        print(table(stored(arguments.out)))
-        return
     if arguments.one:
         name, how, seed, answer = arguments.one
         result = measure(name, how, int(seed), arguments)

@@ -1,7 +1,7 @@
 """Is the planner right? Bytes, memory, time and choice against compiled and running steps.
 
     python experiments/planner.py [--data FOLDER] [--unseen] [--cases 0 1 ...] [--rounds 5]
-    python experiments/planner.py [--unseen] --table
+    python experiments/planner.py [--unseen] --again
 
 A case is a graph, a model and a number of simulated devices in one process. Every strategy on every
 mesh, with METIS and with contiguous parts, is compiled, and its bytes and memory are read; then all
@@ -288,9 +288,7 @@ def main() -> None:
     parser.add_argument("--devices", type=int, nargs="+", default=list(DEVICES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=HERE)
-    parser.add_argument("--table", action="store_true", help="print the stored results")
     parser.add_argument("--again", action="store_true", help="predict anew what was measured")
-    parser.add_argument("--draw", action="store_true", help="with --table: draw them as well")
     arguments = parser.parse_args()
     cases = UNSEEN if arguments.unseen else CASES
     path = arguments.out / ("unseen.json" if arguments.unseen else "results.json")
@@ -301,7 +299,7 @@ def main() -> None:
         results["cases"] = [new or old for new, old in zip(again, results["cases"], strict=True)]
         print(f"{again.count(None)} choices were not timed: those cases keep their old predictions")
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    elif not arguments.table:
+    else:
         jax.config.update("jax_num_cpu_devices", max(DEVICES))
         arguments.out.mkdir(exist_ok=True, parents=True)
         register_model("gated", Gated)
@@ -319,8 +317,7 @@ def main() -> None:
                 print(summary(found), flush=True)
                 results |= known()
                 path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    if arguments.draw or not arguments.table:
-        draw(results, arguments.out / ("unseen.svg" if arguments.unseen else "planner.svg"))
+    draw(results, arguments.out / ("unseen.svg" if arguments.unseen else "planner.svg"))
     print(table(results))
 
 

@@ -1,7 +1,6 @@
 """The planner over real links: processes in network namespaces, with links of a chosen speed.
 
     sudo python experiments/planner_links.py [--processes 2 4] [--rates 50mbit 1gbit unshaped]
-    python experiments/planner_links.py --table
 
 Every process has a network namespace of its own, linked to a bridge; `tc tbf` holds what each sends
 to the rate. The processes are one `jax.distributed` run over gloo with one device each. They
@@ -49,7 +48,6 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rates", nargs="+", choices=list(RATES), default=list(RATES))
     parser.add_argument("--out", type=Path, default=HERE)
-    parser.add_argument("--table", action="store_true", help="print the stored results")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker is not None:
@@ -60,19 +58,18 @@ def main() -> None:
     results: dict[str, Any] = {"runs": []}
     if path.exists():
         results = json.loads(path.read_text(encoding="utf-8"))
-    if not arguments.table:
-        for processes in arguments.processes:
-            for rate in arguments.rates:
-                found = run(processes, rate)
-                results["runs"] = [
-                    r for r in results["runs"] if (r["processes"], r["rate"]) != (processes, rate)
-                ] + [found]
-                results["command"] = "python experiments/planner_links.py"
-                results["versions"] = {
-                    package: importlib.metadata.version(package) for package in ("gtjax", "jax")
-                }
-                arguments.out.mkdir(exist_ok=True, parents=True)
-                path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    for processes in arguments.processes:
+        for rate in arguments.rates:
+            found = run(processes, rate)
+            results["runs"] = [
+                r for r in results["runs"] if (r["processes"], r["rate"]) != (processes, rate)
+            ] + [found]
+            results["command"] = "python experiments/planner_links.py"
+            results["versions"] = {
+                package: importlib.metadata.version(package) for package in ("gtjax", "jax")
+            }
+            arguments.out.mkdir(exist_ok=True, parents=True)
+            path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(table(results))
 
 

@@ -1,7 +1,6 @@
 """What the strategies cost, read from compiled programs: memory, bytes moved, balance.
 
     python experiments/strategies.py [--data FOLDER] [--only memory bytes halo]
-    python experiments/strategies.py --table
 
 Nothing is timed: devices are simulated, and steps are compiled for them but not run. `memory` is a
 whole training step of one graph under every strategy on 1 to 32 devices; `bytes` holds what the
@@ -9,7 +8,7 @@ strategies say they move against the collectives in the compiled step; `halo` is
 rows against the rows themselves, and the balance of edges, on generated graphs and on real ones
 (FOLDER/ogbn-arxiv.npz and web-cnr-2000.npz; left out without them).
 
-Results and picture are in `experiments/strategies/`; `--table` prints them as in the README.
+Results and picture are in `experiments/strategies/`.
 """
 
 from __future__ import annotations
@@ -197,25 +196,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What the strategies cost.")
     parser.add_argument("--data", type=Path, help="folder with the real graphs")
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--table", action="store_true", help="print the stored results")
     arguments = parser.parse_args()
     path = HERE / "results.json"
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if not arguments.table:
-        jax.config.update("jax_num_cpu_devices", DEVICES)
-        for name in arguments.only:
-            results[name] = PARTS[name](arguments.data)
-            results["command"] = "python experiments/strategies.py --data FOLDER"
-            results["model"] = dataclasses.asdict(MODEL)
-            results["device"] = f"{DEVICES} simulated devices on {platform.machine()}"
-            results["versions"] = {
-                package: importlib.metadata.version(package)
-                for package in ("gtjax", "jax", "numpy")
-            }
-            HERE.mkdir(exist_ok=True)
-            path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        if "memory" in results:
-            draw(results, HERE / "memory.svg")
+    jax.config.update("jax_num_cpu_devices", DEVICES)
+    for name in arguments.only:
+        results[name] = PARTS[name](arguments.data)
+        results["command"] = "python experiments/strategies.py --data FOLDER"
+        results["model"] = dataclasses.asdict(MODEL)
+        results["device"] = f"{DEVICES} simulated devices on {platform.machine()}"
+        results["versions"] = {
+            package: importlib.metadata.version(package) for package in ("gtjax", "jax", "numpy")
+        }
+        HERE.mkdir(exist_ok=True)
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if "memory" in results:
+        draw(results, HERE / "memory.svg")
     print(table(results))
 
 

@@ -1,7 +1,6 @@
 """Tasks other than classification of nodes, on real graphs, beside what others reach.
 
     python experiments/tasks.py --data FOLDER [--only links graphs regression]
-    python experiments/tasks.py --table
 
 *links*: cora, 10 % of the edges held out for test and 5 % for validation, seeds 0 to 4; PyG's graph
 auto-encoders with GCN and SAGE encoders run on the very same splits (`GTJAX_PEER_PYG` names a
@@ -222,22 +221,20 @@ def _mean(values: list[float], scale: float = 1.0) -> str:
 def main() -> None:
     """Run what is asked for, and store each as soon as it is there."""
     parser = argparse.ArgumentParser(description="Tasks other than classification of nodes.")
-    parser.add_argument("--data", type=Path, help="folder with the real graphs")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the real graphs")
     known = ("links", "regression", *PUBLISHED)
     parser.add_argument("--only", nargs="+", default=list(known), choices=[*known, "graphs"])
     folds = user_cache() / "experiments" / "tasks"
     parser.add_argument("--folds", type=Path, default=folds, help="where finished folds are kept")
-    parser.add_argument("--table", action="store_true", help="print the stored results")
     arguments = parser.parse_args()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    if not arguments.table:
-        only = [*arguments.only, *(PUBLISHED if "graphs" in arguments.only else ())]
-        for what in [each for each in only if each != "graphs"]:
-            if what in PUBLISHED:
-                results[what] = graphs(what, arguments.data, arguments.folds)
-            else:
-                results[what] = {"links": links, "regression": regression}[what](arguments.data)
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    only = [*arguments.only, *(PUBLISHED if "graphs" in arguments.only else ())]
+    for what in [each for each in only if each != "graphs"]:
+        if what in PUBLISHED:
+            results[what] = graphs(what, arguments.data, arguments.folds)
+        else:
+            results[what] = {"links": links, "regression": regression}[what](arguments.data)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(table(results))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,8 +21,6 @@ from pallas_kernels.native import why_not
 ROOT = Path(__file__).parents[1]
 ACCURACY = ROOT / "experiments" / "accuracy"
 ISOLATED = ROOT / "experiments" / "isolated"
-ATTENTION = ROOT / "experiments" / "attention"
-OPS = ROOT / "experiments" / "ops" / "results.json"
 RESULTS = json.loads((ACCURACY / "results.json").read_text(encoding="utf-8"))
 
 
@@ -47,13 +46,6 @@ def test_every_config_has_the_result_it_gave(path):
     tests = [run[f"test_{result['metric']}"] for run in result["runs"]]
     assert result["mean"] == pytest.approx(sum(tests) / len(tests))
     assert result["versions"]["jax"]
-
-
-def test_the_readme_shows_the_stored_results():
-    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
-    script = runpy.run_path(str(ROOT / "experiments" / "accuracy.py"))
-    for line in script["table"](RESULTS).splitlines():
-        assert line in readme, f"README lacks: {line}"
 
 
 def isolated():
@@ -97,16 +89,6 @@ def test_isolated_training_is_within_a_point_and_a_half_of_exact_training():
         assert script["to_exact"](curves, "isolated, redrawn and weighted") > -1.5
 
 
-@pytest.mark.parametrize("name", ["aot", "isolated", "partition", "strategies"])
-def test_the_readme_shows_the_table_of_each_experiment(name):
-    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
-    script = [sys.executable, str(ROOT / "experiments" / f"{name}.py"), "--table"]
-    shown = subprocess.run(script, capture_output=True, text=True, check=True).stdout
-    assert shown.startswith("|")
-    for line in shown.splitlines():
-        assert line in readme, f"README lacks: {line}"
-
-
 def experiment(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     script = ROOT / "experiments" / f"{name}.py"
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -118,13 +100,10 @@ def experiment(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def attention(*options: str) -> subprocess.CompletedProcess[str]:
-    return experiment("attention", *options)
-
-
 def test_the_attention_benchmark_runs_on_a_tiny_graph(tmp_path):
     options = ["--quick", "--rounds", "2", "--graphs", "arxiv-like", "ogbn-arxiv"]
-    done = attention(*options, "--contenders", "xla", "segment", "--out", str(tmp_path))
+    options += ["--contenders", "xla", "segment", "--out", str(tmp_path)]
+    done = experiment("attention", *options)
     assert done.returncode == 0, done.stderr
     assert "ogbn-arxiv: absent: --data FOLDER" in done.stdout
     result = json.loads((tmp_path / "results.json").read_text())["graphs"]["arxiv-like"]
@@ -140,16 +119,7 @@ def test_the_attention_benchmark_runs_on_a_tiny_graph(tmp_path):
         assert record["versions"]["jax"]
         assert record["xla_temporary_bytes"] > 0
     assert "jax segment ops" in (tmp_path / "attention.svg").read_text()
-    table = attention("--table", "--out", str(tmp_path)).stdout
-    assert table.splitlines()[0] == "| graph |  | gtjax xla | jax segment ops |"
-    assert table.strip() in done.stdout
-
-
-@pytest.mark.skipif(not ATTENTION.exists(), reason="experiments/attention.py was not run yet")
-def test_the_readme_shows_the_stored_attention_benchmark():
-    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
-    for line in attention("--table").stdout.splitlines():
-        assert line in readme, f"README lacks: {line}"
+    assert "| graph |  | gtjax xla | jax segment ops |" in done.stdout
 
 
 def test_the_benchmark_of_ops_runs_on_a_tiny_graph(tmp_path):
@@ -166,16 +136,7 @@ def test_the_benchmark_of_ops_runs_on_a_tiny_graph(tmp_path):
         if "cpu" in result["contenders"]:  # where the native code was built
             assert max(result["contenders"]["cpu"]["distances"].values()) < 1e-4
             assert set(result["share_of_gather_bound"]) == {"forward", "backward", "both"}
-    table = experiment("ops", "--table", "--out", str(tmp_path)).stdout
-    assert "weighted sum, learned weights" in table
-    assert table.strip() in done.stdout
-
-
-@pytest.mark.skipif(not OPS.exists(), reason="experiments/ops.py was not run yet")
-def test_the_readme_shows_the_stored_benchmark_of_ops():
-    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
-    for line in experiment("ops", "--table").stdout.splitlines():
-        assert line in readme, f"README lacks: {line}"
+    assert "weighted sum, learned weights" in done.stdout
 
 
 def test_a_tree_of_sources_is_compared_with_another():
@@ -260,20 +221,10 @@ def test_what_is_freed_late_is_waited_for(importable):
 PARTITION = ROOT / "experiments" / "partition"
 
 
-def partition(*options: str) -> subprocess.CompletedProcess[str]:
-    script = ROOT / "experiments" / "partition.py"
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, str(script), *options],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": paths.rstrip(os.pathsep)},
-    )
-
-
 def test_the_comparison_of_partitioners_runs_on_small_graphs(tmp_path):
     pytest.importorskip("pymetis")
-    done = partition("--quick", "--only", "ogbn-arxiv", "--seeds", "1", "--out", str(tmp_path))
+    options = ["--quick", "--only", "ogbn-arxiv", "--seeds", "1", "--out", str(tmp_path)]
+    done = experiment("partition", *options)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "results.json").read_text())["ogbn-arxiv"]
     assert result["nodes"] == 2003
@@ -281,8 +232,8 @@ def test_the_comparison_of_partitioners_runs_on_small_graphs(tmp_path):
     cuts = {how: runs[0]["cut"] for how, runs in result["runs"].items()}
     assert set(cuts) == {"metis", "streaming", "contiguous", "random"}
     assert cuts["metis"] <= cuts["streaming"] < cuts["random"]
-    assert "--out FOLDER" in partition("--quick").stderr
-    assert "--data FOLDER" in partition().stderr
+    assert "--out FOLDER" in experiment("partition", "--quick").stderr
+    assert "--data FOLDER" in experiment("partition").stderr
 
 
 @pytest.mark.skipif(not PARTITION.exists(), reason="experiments/partition.py was not run yet")
@@ -294,7 +245,6 @@ def test_stored_partitions_are_balanced_and_streaming_cuts_at_most_twice_as_much
             assert all(run["edge_imbalance"] <= 1.05 for run in result["runs"][how])
         pairs = zip(result["runs"]["metis"], result["runs"]["streaming"], strict=True)
         assert all(streamed["cut"] <= 2 * metis["cut"] for metis, streamed in pairs)
-    assert partition("--table").stdout.startswith("| graph | partitioner | cut |")
 
 
 def test_stored_steps_for_tpus_move_what_their_strategies_say():
@@ -312,34 +262,57 @@ def test_stored_steps_for_tpus_move_what_their_strategies_say():
             assert least * demanded <= moved <= 1.02 * demanded, (row["strategy"], kind)
 
 
-def test_the_readme_shows_what_other_tasks_reach(importable):
-    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
-    names = runpy.run_path(str(ROOT / "experiments" / "tasks.py"))
-    results = json.loads(names["RESULTS"].read_text(encoding="utf-8"))
-    assert results.keys() & {"links", "regression", *names["PUBLISHED"]}
-    for line in names["table"](results).splitlines():
-        assert line in readme, f"README lacks: {line}"
+def test_stored_results_say_what_they_were_measured_with():
+    for name in ("results", "unseen", "links"):
+        path = ROOT / "experiments" / "planner" / f"{name}.json"
+        assert json.loads(path.read_text(encoding="utf-8"))["versions"]["jax"]
+    chaos = json.loads((ROOT / "experiments/chaos/results.json").read_text(encoding="utf-8"))
+    assert all(row["versions"]["jax"] for row in chaos["rows"].values())
+
+
+def test_every_measured_table_is_that_of_the_stored_results(importable, capsys):
+    import tables
+
+    assert tables.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_a_number_that_is_not_the_stored_one_is_found_and_put_right(
+    importable, capsys, monkeypatch, tmp_path
+):
+    import tables
+
+    monkeypatch.setattr(tables, "TABLES", {"accuracy": tables.TABLES["accuracy"]})
+    shutil.copytree(ACCURACY, tmp_path / "experiments" / "accuracy")
+    readme = tmp_path / "experiments" / "README.md"
+    (right,) = (
+        line for line in tables.made("accuracy").splitlines() if line.startswith("| `cora`")
+    )
+    wrong = right.replace("83.", "85.")
+    readme.write_text(f"{tables.START.format('accuracy')}{wrong}\n{tables.END}after\n")
+    assert tables.main(["--check"], tmp_path) == 1
+    shown = capsys.readouterr().out
+    assert f"-{wrong}" in shown
+    assert f"+{right}" in shown
+    assert wrong in readme.read_text()
+    assert tables.main([], tmp_path) == 0
+    assert right in readme.read_text()
+    assert tables.main(["--check"], tmp_path) == 0
 
 
 @pytest.mark.parametrize(
-    ("script", "stored"),
-    [("planner", "results"), ("planner", "unseen"), ("planner_links", "links")],
+    ("text", "message"),
+    [
+        ("no table at all\n", "no README shows accuracy"),
+        ("<!-- table: speed -->\n<!-- end of table -->\n", "there is no table 'speed'"),
+        ("<!-- table: accuracy -->\n<!-- table: accuracy -->\n<!-- end of table -->\n", "no end"),
+    ],
 )
-def test_the_readme_shows_how_right_the_planner_was(script, stored):
-    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
-    names = runpy.run_path(str(ROOT / "experiments" / f"{script}.py"))
-    path = ROOT / "experiments" / "planner" / f"{stored}.json"
-    results = json.loads(path.read_text(encoding="utf-8"))
-    assert results["versions"]["jax"]
-    for line in names["table"](results).splitlines():
-        assert line in readme, f"README lacks: {line}"
+def test_a_table_that_cannot_be_placed_is_an_error(
+    importable, monkeypatch, tmp_path, text, message
+):
+    import tables
 
-
-def test_the_readme_shows_what_runs_survive(importable):
-    readme = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
-    names = runpy.run_path(str(ROOT / "experiments" / "chaos.py"))
-    results = json.loads((names["HERE"] / "results.json").read_text(encoding="utf-8"))
-    assert set(results["rows"]) == set(names["ROWS"])
-    assert all(row["versions"]["jax"] for row in results["rows"].values())
-    for line in names["table"](results).splitlines():
-        assert line in readme, f"README lacks: {line}"
+    monkeypatch.setattr(tables, "TABLES", {"accuracy": tables.TABLES["accuracy"]})
+    (tmp_path / "README.md").write_text(text)
+    with pytest.raises(SystemExit, match=message):
+        tables.main([], tmp_path)

@@ -19,7 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser, names: Sequence[str], rounds:
     parser.add_argument("--out", type=Path, help="folder of the results; see below")
     help_text = "where the environments of PyG and DGL are, or will be made"
     parser.add_argument("--peers-folder", type=Path, default=user_cache() / "peers", help=help_text)
-    parser.add_argument("--table", action="store_true", help="print the stored results")
 
 
 def parsed(
