@@ -83,8 +83,9 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
         differ = True
         name = str(path.relative_to(root))
         if arguments.check:
-            lines = (text.splitlines(keepends=True) for text in (before, after))
-            sys.stdout.writelines(difflib.unified_diff(*lines, name, f"{name}, of stored results"))
+            old, new = (text.splitlines(keepends=True) for text in (before, after))
+            stored = f"{name}, of stored results"
+            sys.stdout.writelines(difflib.unified_diff(old, new, name, stored))
         else:
             path.write_text(after, encoding="utf-8")
             print(f"wrote {name}")

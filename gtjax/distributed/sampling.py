@@ -1,35 +1,42 @@
-"""How much of a step is communication, from a trace of one dispatch; and who is slow.
+"""What a step's time goes to, from a trace of one dispatch; and who is slow.
 
 All processes of a run take equally long for a step, since they wait for each other in it. What
 tells them apart is how much of that time each spends in collectives: who is slow waits for nobody.
-A trace of a dispatch costs some milliseconds, so one is taken now and then.
+A trace of a dispatch costs some tenths of a second, so one is taken now and then, of a few steps.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 
 from gtjax.distributed.team import Team
 
 T = TypeVar("T")
+Event = tuple[str, float, float]  # name, start and end
 
 FIRST_TURN = 3  # that is sampled
 EVERY_SECONDS = 120.0  # between samples
+SHORT_SECONDS = 3.0  # nobody asks what a step is made of that soon, unless it communicates
+MOST_STEPS = 20  # in a sample: thousands of small steps would make a large trace
 
+COMMUNICATION = "communication"
 SLOWER = 1.5  # times the median of computing, from which on a process is named
-_COLLECTIVE = re.compile(
-    r"%?([\w.-]+) = .*?\s(?:all-reduce|all-gather|all-to-all|ragged-all-to-all|reduce-scatter|"
-    r"collective-permute|collective-broadcast)(?:-start|-done)?\("
-)
+
+
+class Trace(NamedTuple):
+    """What a trace says of a dispatch."""
+
+    communicating: float  # seconds in which anything in this process was
+    busy: float  # seconds in which anything was that is known by name
+    spent: dict[str, float]  # seconds by kind, added up over threads and devices
 
 
 class Sampler:
@@ -37,39 +44,56 @@ class Sampler:
 
     def __init__(self, team: Team):
         self._team, self.text = team, ""
-        self._names: frozenset[str] = frozenset()
-        self._turns, self._at = 0, 0.0
+        self._kinds: Mapping[str, str] = {}
+        self._communicates = False
+        self._turns, self._at, self._began = 0, 0.0, time.monotonic()
+        self._spent: dict[str, float] = {}
 
-    def watch(self, compiled: Any) -> None:
-        """What a step is made of, from now on."""
-        self._names = collective_names(compiled)
+    def watch(self, kinds: Mapping[str, str]) -> None:
+        """What a step is made of, from now on: the kind of each instruction, by name."""
+        self._kinds, self._communicates = kinds, COMMUNICATION in kinds.values()
+        self._spent = {}
+
+    @property
+    def shares(self) -> dict[str, float] | None:
+        """What share of the steps that were sampled each kind took; None if there is no saying."""
+        total = sum(self._spent.values())
+        return {kind: took / total for kind, took in self._spent.items()} if total else None
 
     def is_due(self) -> bool:
         """Whether to sample the next turn; the first few are not like the others."""
         self._turns += 1
         now = time.monotonic()
-        due = bool(self._names) and (
-            self._turns == FIRST_TURN
-            or (self._turns > FIRST_TURN and now - self._at > EVERY_SECONDS)
+        first = not self._at and (self._communicates or now - self._began > SHORT_SECONDS)
+        due = (
+            bool(self._kinds)
+            and self._turns >= FIRST_TURN
+            and (first or (bool(self._at) and now - self._at > EVERY_SECONDS))
         )
         if due:
             self._at = now
         return due
 
-    def sample(self, run: Callable[[], T]) -> T:
-        """Run a turn, in all processes, and see how long each of them communicates."""
-        started = time.monotonic()
-        result, communicating = traced(run, self._names)
-        seconds = time.monotonic() - started
-        computing = None if communicating is None else max(0.0, seconds - communicating)
-        found = self._team.from_all(computing)
+    def sample(self, run: Callable[[], T]) -> tuple[T, float]:
+        """Run a turn, in all processes, and see what each of them does; also its seconds."""
+        result, seconds, trace = traced(run, self._kinds)
+        found = self._team.from_all(None if trace is None else trace._asdict())
         if None not in found:
-            self.saw(seconds, found)
-        return result
+            self.saw(seconds, [Trace(**each) for each in found])
+        return result, seconds
 
-    def saw(self, seconds: float, computing: list[float]) -> None:
-        """What every process computed of so many seconds."""
+    def saw(self, seconds: float, traces: list[Trace]) -> None:
+        """What every process did in so many seconds."""
+        computing = [max(0.0, seconds - each.communicating) for each in traces]
         share = 1 - usual(computing) / max(seconds, 1e-9)
+        # Where a trace names most of what ran: some chips have names of their own for it.
+        if all(each.busy > seconds / 2 for each in traces):
+            kinds = {kind for each in traces for kind in each.spent}
+            now = {kind: sum(each.spent.get(kind, 0.0) for each in traces) for kind in sorted(kinds)}
+            share = now.get(COMMUNICATION, 0.0) / sum(now.values())
+            self._spent = {kind: self._spent.get(kind, 0.0) + took for kind, took in now.items()}
+        if not self._communicates:
+            return
         self.text = f"communication {max(0.0, share):.0%}"
         if slow := stragglers(computing):
             named = ", ".join(
@@ -80,13 +104,8 @@ class Sampler:
             self.text += f", slow: {named}"
 
 
-def collective_names(compiled: Any) -> frozenset[str]:
-    """Names of the instructions of a compiled program that communicate."""
-    return frozenset(_COLLECTIVE.findall(compiled.as_text()))
-
-
-def traced(run: Callable[[], T], names: frozenset[str]) -> tuple[T, float | None]:
-    """What `run` gives, and the seconds in which this process was communicating meanwhile.
+def traced(run: Callable[[], T], kinds: Mapping[str, str]) -> tuple[T, float, Trace | None]:
+    """What `run` gives, its seconds, and what this process did meanwhile.
 
     None if there is no saying: only one trace can be taken at a time, and the user's comes first.
     """
@@ -97,27 +116,57 @@ def traced(run: Callable[[], T], names: frozenset[str]) -> tuple[T, float | None
         try:
             jax.profiler.start_trace(folder, profiler_options=options)
         except RuntimeError:
-            return run(), None
-        try:
+            started = time.monotonic()
             result = run()
+            return result, time.monotonic() - started, None
+        try:
+            started = time.monotonic()
+            result = run()
+            seconds = time.monotonic() - started
         finally:
             jax.profiler.stop_trace()
-        return result, communication_seconds(folder, names)
+        return result, seconds, read_trace(folder, kinds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def communication_seconds(folder: Path, names: frozenset[str]) -> float:
-    """Seconds in which one of these instructions ran, of the traces in a folder."""
-    spans = [
-        (event.start_ns, event.start_ns + event.duration_ns)
-        for path in folder.rglob("*.xplane.pb")
-        for plane in jax.profiler.ProfileData.from_file(str(path)).planes
-        for line in plane.lines
-        for event in line.events
-        if event.name.removeprefix("%") in names
-    ]
-    return 1e-9 * covered(spans)
+def read_trace(folder: Path, kinds: Mapping[str, str]) -> Trace:
+    """What the traces in a folder say of the instructions whose kinds are known."""
+    spans: list[tuple[float, float]] = []
+    communicating: list[tuple[float, float]] = []
+    spent = dict.fromkeys(kinds.values(), 0.0)
+    for path in folder.rglob("*.xplane.pb"):
+        for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
+            for line in plane.lines:
+                events = [
+                    (name, event.start_ns, event.start_ns + event.duration_ns)
+                    for event in line.events
+                    if (name := event.name.removeprefix("%")) in kinds
+                ]
+                for name, took in own_times(events):
+                    spent[kinds[name]] += 1e-9 * took
+                spans += [event[1:] for event in events]
+                communicating += [e[1:] for e in events if kinds[e[0]] == COMMUNICATION]
+    return Trace(1e-9 * covered(communicating), 1e-9 * covered(spans), spent)
+
+
+def own_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
+    """How long each event of a thread took without those inside it, such as a loop's body."""
+    running: list[tuple[str, float]] = []  # name and end, the innermost last
+    at = 0.0
+    for name, start, end in sorted(events, key=lambda event: (event[1], -event[2])):
+        while running and running[-1][1] <= start:
+            inner, stop = running.pop()
+            yield inner, max(0.0, stop - at)
+            at = max(at, stop)
+        if running:
+            yield running[-1][0], max(0.0, start - at)
+        at = max(at, start)
+        running.append((name, end))
+    while running:
+        inner, stop = running.pop()
+        yield inner, max(0.0, stop - at)
+        at = max(at, stop)
 
 
 def covered(spans: list[tuple[float, float]]) -> float:

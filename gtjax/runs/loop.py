@@ -378,7 +378,7 @@ class Run:
                 f"gtjax resume {self.folder.path}"
             )
         with self._lost_is_known(), self.stop.during("the report"):
-            return self._result(snapshot, turns.batches.whole)
+            return self._result(snapshot, turns.batches.whole, turns.sampler.shares)
 
     def asked_to_stop(self) -> bool:
         """Whether any process was, as far as the first knows: the same answer in all."""
@@ -443,7 +443,9 @@ class Run:
             said = str(error).splitlines()[0]
             raise LostError(f"another process of this run is gone: {said}") from error
 
-    def _result(self, snapshot: Snapshot, batch: Batch) -> Result:
+    def _result(
+        self, snapshot: Snapshot, batch: Batch, shares: dict[str, float] | None
+    ) -> Result:
         best = snapshot.chosen
         with self.clock.on("measuring the best parameters, compilation included"):
             outputs, metrics = jax.jit(self.program.predict)(best.params, batch)
@@ -457,6 +459,7 @@ class Run:
             memory=memory_seen(list(self.program.spread.mesh.devices.flat)),
             began_at=self.began_at,
             seconds=self.clock.seconds,
+            step_shares=shares,
             kernels=self.kernels,
             processes=self.team.count,
             program=self.program,

@@ -188,10 +188,15 @@ class Program:
         return State(params, average, optimiser, state.step + 1, state.healthy)
 
     def evaluate(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
-        """Metrics of val and test; training nodes may see their own label, so they are left out."""
+        """Metrics of val and test, and the loss of val, where the task has one.
+
+        Training nodes may see their own label, so they are left out.
+        """
         inputs = self.task.evaluation(batch.inputs, batch.targets)
         outputs = self.run(params, batch, inputs, self.spread).outputs
-        return self._metrics(outputs, batch, ("val", "test"))
+        loss = self.task.validation_loss(outputs, batch.targets)
+        known = {} if loss is None else {"val_loss": loss}
+        return known | self._metrics(outputs, batch, ("val", "test"))
 
     def predict(self, params: Params, batch: Batch) -> tuple[Outputs, dict[str, jax.Array]]:
         """Outputs and metrics of all nodes, where no node has seen what is asked of it."""

@@ -20,7 +20,7 @@ from gtjax.batching.prepare import Batch
 from gtjax.core.errors import UserError
 from gtjax.core.progress import Pace, progress, say
 from gtjax.distributed.exits import ToldError
-from gtjax.distributed.sampling import Sampler
+from gtjax.distributed.sampling import MOST_STEPS, Sampler
 from gtjax.distributed.watchdog import Watchdog
 from gtjax.runs.checkpoint import Best, Checkpoints, Snapshot
 from gtjax.runs.config import TrainConfig, from_mapping, to_mapping
@@ -29,6 +29,7 @@ from gtjax.runs.planning import with_option
 from gtjax.runs.profiling import Profiling
 from gtjax.runs.program import Program, State, find_not_finite
 from gtjax.runs.step_cost import peak_bytes
+from gtjax.sharding.instructions import instruction_kinds
 from gtjax.sharding.place import place_everywhere
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Turns:
         self._evaluate = jax.jit(run.program.evaluate)
         self._has_evaluated = False
         run.peak_bytes = peak_bytes(self._advance)
-        self.sampler.watch(self._advance)
+        self.sampler.watch(instruction_kinds(self._advance.as_text()))
 
     def _agree(self, step: int) -> dict[str, Any]:
         """What all processes do next, as the first decides."""
@@ -118,9 +119,10 @@ class Turns:
             self.team.ask("stop")
 
         def decide() -> dict[str, Any]:
-            config = self.config
+            config, sample = self.config, self.sampler.is_due()
             count = min(
                 self._steps_per_turn,
+                MOST_STEPS if sample else config.steps,
                 config.eval_every - step % config.eval_every,
                 config.steps - step,
                 self.batches.span(step) or config.steps,
@@ -134,7 +136,7 @@ class Turns:
             return {
                 "count": count,
                 "stop": bool(asked or self.team.asked("stop")),
-                "sample": self.sampler.is_due(),
+                "sample": sample,
                 "config": None if changed is None else to_mapping(changed),
             }
 
@@ -163,11 +165,12 @@ class Turns:
         self.profiling.next_turn()
         with run.clock.on("training steps"):
             if turn["sample"] and not self.profiling.active:
-                state, losses, healthy = self.sampler.sample(advance)
+                (state, losses, healthy), took = self.sampler.sample(advance)
             else:
                 state, losses, healthy = advance()
+                took = time.monotonic() - started
         taken = int(state.step) - step  # fewer than `count` if one was not finite
-        rows = _rows(step, losses[:taken], time.monotonic() - started)
+        rows = _rows(step, losses[:taken], took)
         rows[:1] = [row | self.batches.facts(step) | drawing for row in rows[:1]]
         if not healthy:
             run.folder.append_metrics(rows)

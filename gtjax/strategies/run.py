@@ -23,6 +23,7 @@ from pallas_kernels.op import Kernel, Op, Split
 from pallas_kernels.propagation import propagate
 
 Tree = Any
+EDGES = "along_edges"  # scope of all that runs here, by which compiled programs and traces name it
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Rows:
     shared: Tree = None
 
 
+@jax.named_scope(EDGES)
 def run(
     op: Op,
     strategy: Strategy,
@@ -69,6 +71,7 @@ def is_local(strategy: Strategy) -> bool:
     return NODE not in strategy.mesh_axes
 
 
+@jax.named_scope(EDGES)
 def run_propagation(
     strategy: Strategy,
     arrays: Any,

@@ -108,6 +108,11 @@ class Task(abc.ABC):
     ) -> dict[str, jax.Array]:
         """The metrics of "train", "val" or "test"; `metric` is among them."""
 
+    def validation_loss(self, outputs: Any, targets: dict[str, jax.Array]) -> jax.Array | None:
+        """The loss of "val", to be drawn beside that of training; None if a task has none."""
+        del outputs, targets
+        return None
+
     def goodness(self, metric: float) -> float:
         """The validated metric as a number that is the better the larger it is; and back."""
         return -metric if self.metric in self.SMALLER else metric

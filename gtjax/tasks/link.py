@@ -137,29 +137,38 @@ class LinkPrediction(Task):
     def loss(self, outputs: Any, targets: Targets, weight_n: jax.Array | None = None) -> jax.Array:
         """Mean cross entropy of edges and of drawn pairs, each counting half; or one's own."""
         del weight_n  # pairs are nobody's in particular
-        positive_k, negative_k = outputs["train"], outputs["train_negative"]
-        there_k = targets["train"][:, 0] >= 0
-        others_k = jnp.repeat(there_k, self.negatives)
+        return self._loss(outputs, targets, "train")
+
+    def validation_loss(self, outputs: Any, targets: Targets) -> jax.Array:
+        """The same of held-out edges, and of pairs that no edge joins."""
+        return self._loss(outputs, targets, "val")
+
+    def _loss(self, outputs: Any, targets: Targets, split: str) -> jax.Array:
+        positive_k, negative_m = outputs[split], outputs[f"{split}_negative"]
+        there_k, there_m = self._there(targets, split)
         if is_own(self.own_loss):
-            scores = jnp.concatenate([positive_k, negative_k])
+            scores = jnp.concatenate([positive_k, negative_m])
             labels = (jnp.arange(len(scores)) < len(positive_k)).astype(jnp.int32)
-            counted = jnp.concatenate([there_k, others_k])
+            counted = jnp.concatenate([there_k, there_m])
             return own_function(self.own_loss, "loss")(scores, labels, counted)
         entropy = optax.sigmoid_binary_cross_entropy
         right = masked_mean(entropy(positive_k, jnp.ones_like(positive_k)), there_k)
-        wrong = masked_mean(entropy(negative_k, jnp.zeros_like(negative_k)), others_k)
+        wrong = masked_mean(entropy(negative_m, jnp.zeros_like(negative_m)), there_m)
         return (right + wrong) / 2
+
+    def _there(self, targets: Targets, split: str) -> tuple[jax.Array, jax.Array]:
+        """Which rows are edges, and which are other pairs, and no padding."""
+        there_k = targets[split][:, 0] >= 0
+        if split == "train":  # those are drawn in each step
+            return there_k, jnp.repeat(there_k, self.negatives)
+        return there_k, targets[f"{split}_negative"][:, 0] >= 0
 
     def metrics(self, outputs: Any, targets: Targets, split: str) -> dict[str, jax.Array]:
         """Of a split's edges among its negatives: area, precision, and where they rank."""
         if split not in outputs:
             return {}
         positive_k, negative_m = outputs[split], outputs[f"{split}_negative"]
-        there_k = targets[split][:, 0] >= 0
-        if split == "train":
-            there_m = jnp.repeat(there_k, self.negatives)
-        else:
-            there_m = targets[f"{split}_negative"][:, 0] >= 0
+        there_k, there_m = self._there(targets, split)
         score = jnp.concatenate([positive_k, negative_m])
         is_edge = jnp.arange(len(score)) < len(positive_k)
         counted = jnp.concatenate([there_k, there_m])

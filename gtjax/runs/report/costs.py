@@ -12,7 +12,7 @@ Known = dict[str, Any]
 
 
 def time(result: Known, planned: Known | None) -> str:
-    """Where it went, as measured; and how a step is made up, as predicted."""
+    """Where it went, as measured; what a step is made of, as sampled and as predicted."""
     spent = {what: took for what, took in result["seconds"].items() if took > 0}
     total = sum(spent.values()) or 1.0
     rows = [(what, s, f"{duration(s)}, {100 * s / total:.0f} %") for what, s in spent.items()]
@@ -23,9 +23,27 @@ def time(result: Known, planned: Known | None) -> str:
             f"{result['began_at']:,}."
         )
     parts = [bars(sorted(rows, key=lambda row: -row[1]), said)]
+    if shares := result.get("step_shares"):
+        parts.append(_sampled_step(shares, result["seconds_per_step"]))
     if planned is not None and planned.get("chosen"):
         parts.append(_predicted_step(planned["chosen"], result["seconds_per_step"]))
     return section("Where the time went", beside(*parts))
+
+
+def _sampled_step(shares: Known, seconds: float) -> str:
+    names = {
+        "edges": "edges",
+        "dense": "dense layers",
+        "communication": "communication, waiting included",
+        "other": "all else: norms, dropout, loss, optimiser",
+    }
+    rows = [
+        (said, shares[name], f"{duration(shares[name] * seconds)}, {100 * shares[name]:.0f} %")
+        for name, said in names.items()
+        if name in shares
+    ]
+    said = f"Measured in traces of some steps: what a step of {duration(seconds)} is made of."
+    return bars(rows, said)
 
 
 def _predicted_step(chosen: Known, measured: float) -> str:

@@ -17,15 +17,17 @@ FEW_POINTS = 30  # that are marked one by one
 
 
 def curves(rows: Rows, metric: str, best_step: int) -> str:
-    """Training loss, and the metric on validation and test nodes, over the steps."""
+    """Loss, and the metric on validation and test nodes, over the steps."""
     losses, size = _thinned([(r["step"], r["loss"]) for r in rows if r.get("loss") is not None])
     if not losses:
         return ""
     each = "at each step" if size == 1 else f"as means of {size} steps"
+    held = _seen(rows, "val_loss")
+    also = " Val: the same loss of what is validated, without dropout." if held else ""
     return beside(
         figure(
-            drawn("losses", lambda axes: _losses(axes, losses, best_step)),
-            f"Training loss {each}; the dotted line is the step whose parameters were kept.",
+            drawn("losses", lambda axes: _losses(axes, losses, held, best_step)),
+            f"Training loss {each}; the dotted line is the step whose parameters were kept.{also}",
         ),
         figure(
             drawn("metrics", lambda axes: _metrics(axes, rows, metric, best_step)),
@@ -61,11 +63,14 @@ def candidates(plan: dict[str, Any]) -> str:
     )
 
 
-def _losses(axes: Any, losses: Points, best_step: int) -> None:
-    axes.plot(*zip(*losses, strict=True), lw=1.3, color=ACCENT)
+def _losses(axes: Any, losses: Points, held: Points, best_step: int) -> None:
+    axes.plot(*zip(*losses, strict=True), lw=1.3, color=SOFT, label="train")
+    if held:
+        _marked(axes, held, ACCENT, "val")
+        axes.legend(frameon=False)
     axes.axvline(best_step, color=SOFT, lw=1, ls=":")
-    positive = all(loss > 0 for _, loss in losses)
-    axes.set(xlabel="step", ylabel="training loss", yscale="log" if positive else "linear")
+    positive = all(loss > 0 for _, loss in losses + held)
+    axes.set(xlabel="step", ylabel="loss", yscale="log" if positive else "linear")
     axes.xaxis.get_major_locator().set_params(integer=True)
     for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         which(lambda value, _: f"{value:.4g}")
@@ -73,15 +78,22 @@ def _losses(axes: Any, losses: Points, best_step: int) -> None:
 
 def _metrics(axes: Any, rows: Rows, metric: str, best_step: int) -> None:
     for split, colour in (("val", ACCENT), ("test", SECOND)):
-        name = f"{split}_{metric}"
-        seen = _thinned([(row["step"], row[name]) for row in rows if row.get(name) is not None])[0]
-        if seen:
-            dots = "." if len(seen) < FEW_POINTS else ""
-            axes.plot(*zip(*seen, strict=True), lw=1.4, color=colour, marker=dots, label=split)
+        if seen := _seen(rows, f"{split}_{metric}"):
+            _marked(axes, seen, colour, split)
     axes.axvline(best_step, color=SOFT, lw=1, ls=":", label="best on val")
     axes.set(xlabel="step", ylabel=words(metric))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(frameon=False)
+
+
+def _marked(axes: Any, points: Points, colour: str, label: str) -> None:
+    dots = "." if len(points) < FEW_POINTS else ""
+    axes.plot(*zip(*points, strict=True), lw=1.4, color=colour, marker=dots, label=label)
+
+
+def _seen(rows: Rows, name: str) -> Points:
+    """What was measured now and then."""
+    return _thinned([(row["step"], row[name]) for row in rows if row.get(name) is not None])[0]
 
 
 def _thinned(points: Points) -> tuple[Points, int]:
