@@ -46,13 +46,13 @@ class Sampler:
         self._team, self.text = team, ""
         self._kinds: Mapping[str, str] = {}
         self._communicates = False
-        self._turns, self._at, self._began = 0, 0.0, time.monotonic()
+        self._turns, self._at, self._began = 0, 0.0, 0.0
         self._spent: dict[str, float] = {}
 
     def watch(self, kinds: Mapping[str, str]) -> None:
         """What a step is made of, from now on: the kind of each instruction, by name."""
         self._kinds, self._communicates = kinds, COMMUNICATION in kinds.values()
-        self._spent = {}
+        self._spent, self._began = {}, time.monotonic()
 
     @property
     def shares(self) -> dict[str, float] | None:
@@ -89,7 +89,9 @@ class Sampler:
         # Where a trace names most of what ran: some chips have names of their own for it.
         if all(each.busy > seconds / 2 for each in traces):
             kinds = {kind for each in traces for kind in each.spent}
-            now = {kind: sum(each.spent.get(kind, 0.0) for each in traces) for kind in sorted(kinds)}
+            now = {
+                kind: sum(each.spent.get(kind, 0.0) for each in traces) for kind in sorted(kinds)
+            }
             share = now.get(COMMUNICATION, 0.0) / sum(now.values())
             self._spent = {kind: self._spent.get(kind, 0.0) + took for kind, took in now.items()}
         if not self._communicates:

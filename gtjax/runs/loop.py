@@ -443,9 +443,7 @@ class Run:
             said = str(error).splitlines()[0]
             raise LostError(f"another process of this run is gone: {said}") from error
 
-    def _result(
-        self, snapshot: Snapshot, batch: Batch, shares: dict[str, float] | None
-    ) -> Result:
+    def _result(self, snapshot: Snapshot, batch: Batch, shares: dict[str, float] | None) -> Result:
         best = snapshot.chosen
         with self.clock.on("measuring the best parameters, compilation included"):
             outputs, metrics = jax.jit(self.program.predict)(best.params, batch)

@@ -159,16 +159,17 @@ class Turns:
 
         def advance() -> tuple[State, np.ndarray, bool]:
             self.watchdog.mark()
-            after, losses = self._advance(state, batch, np.int32(count))
-            return after, np.asarray(losses), bool(after.healthy)
+            with run.clock.on("training steps"):
+                after, losses = self._advance(state, batch, np.int32(count))
+                return after, np.asarray(losses), bool(after.healthy)
 
         self.profiling.next_turn()
-        with run.clock.on("training steps"):
-            if turn["sample"] and not self.profiling.active:
+        if turn["sample"] and not self.profiling.active:
+            with run.clock.on("tracing a few of them"):
                 (state, losses, healthy), took = self.sampler.sample(advance)
-            else:
-                state, losses, healthy = advance()
-                took = time.monotonic() - started
+        else:
+            state, losses, healthy = advance()
+            took = time.monotonic() - started
         taken = int(state.step) - step  # fewer than `count` if one was not finite
         rows = _rows(step, losses[:taken], took)
         rows[:1] = [row | self.batches.facts(step) | drawing for row in rows[:1]]

@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import binomtest
 
 from gtjax.runs.loop import fit, resume
+from gtjax.runs.report import costs, figures
 from gtjax.runs.run_folder import RunFolder
 from gtjax.runs.trained import TrainedRun
 from tests.runs.browser import found_browser, measured
@@ -157,6 +158,26 @@ def test_time_and_memory_are_those_of_the_result(run, parsed):
     assert run["memory"]["limit_bytes"] > run["peak_bytes_per_device"] > 0
     for words in ("compiling", "where the", "GiB", "One device", "in-degree", "jaxlib"):
         assert words in parsed.text, words
+
+
+def test_both_losses_are_drawn(run, page, parsed):
+    rows = [row for row in RunFolder(run.folder).metrics() if "val_loss" in row]
+    assert [row["step"] for row in rows] == [4, 8, 12]
+    assert all(0 < row["val_loss"] < 5 for row in rows)
+    assert "Val: the same loss of what is validated" in parsed.text
+    without = figures.curves([{"step": 1, "loss": 2.0}], "accuracy", 1)
+    assert "Val:" not in without
+    assert page.count("<path") > without.count("<path")
+
+
+def test_what_a_step_is_made_of_is_said_where_it_was_measured(run, parsed):
+    # Runs as short as this one are sampled on slow machines only.
+    assert ("Measured in traces" in parsed.text) == (run["step_shares"] is not None)
+    shares = {"edges": 0.5, "dense": 0.3, "other": 0.2}
+    shown = Page(costs.time(run.values | {"step_shares": shares, "seconds_per_step": 2.0}, None))
+    assert "Measured in traces of some steps: what a step of 2 s is made of." in shown.text
+    assert ["edges", "", "1 s, 50 %"] in shown.rows
+    assert ["dense layers", "", "600 ms, 30 %"] in shown.rows
 
 
 def _dispatched(folder):

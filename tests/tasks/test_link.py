@@ -100,6 +100,17 @@ def test_negatives_keep_an_end_of_their_edge_and_are_no_training_edges(drawn):
     assert (both[0] != both[1]).any()
 
 
+def test_the_validation_loss_is_that_of_held_out_edges_and_their_negatives():
+    task = LinkPrediction(negatives=3)
+    rng = np.random.default_rng(0)
+    scores = {name: rng.normal(size=5).astype(np.float32) for name in ("val", "val_negative")}
+    pairs = {name: np.tile([[0, 1]], (5, 1)) for name in scores}
+    pairs["val"][3:], pairs["val_negative"][4:] = -1, -1  # padding
+    wanted = np.mean(np.log1p(np.exp(-scores["val"][:3])))
+    wanted += np.mean(np.log1p(np.exp(scores["val_negative"][:4])))
+    assert task.validation_loss(scores, pairs) == pytest.approx(wanted / 2, rel=1e-5)
+
+
 def test_drawn_nodes_are_uniform(drawn):
     pairs, graph = drawn
     nodes = np.concatenate([np.asarray(step["train_negative"])[:, 1] for step in pairs])

@@ -49,6 +49,16 @@ def test_the_loss_is_the_cross_entropy_to_the_smoothed_target(smooth):
     np.testing.assert_allclose(got, np.mean(losses), rtol=1e-5)
 
 
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_the_validation_loss_is_that_of_the_nodes_of_val(multilabel):
+    logits, labels, mask = draw(multilabel)
+    task = NodeClassification(CLASSES, multilabel, "accuracy", 0.1)
+    targets = {"labels": labels, "train": ~mask, "val": mask}
+    wanted = task.cross_entropy(jnp.asarray(logits), labels, mask)
+    assert task.validation_loss(jnp.asarray(logits), targets) == wanted
+    assert task.loss(jnp.asarray(logits), targets) != wanted
+
+
 @pytest.mark.parametrize("smooth", [0.0, 0.2])
 def test_the_multi_label_loss_leaves_unknown_answers_out(smooth):
     logits, labels, mask = draw(multilabel=True)
