@@ -149,7 +149,7 @@ def _print(made: Plan, everything: bool, verified: Any) -> None:
     console = Console(highlight=False, width=LONGEST if piped else None)
     width = None if piped else console.width
     console.print(candidates_of(made, width, everything=everything))
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=piped, highlight=False)  # words stay whole on a terminal
     console.print("\n" + "\n".join(notes(made, everything=everything)))
     if verified:
         console.print(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 LINE_SECONDS = 5.0
+WIDTH = 80  # of a terminal that does not say
 
 Progress = Callable[[float, str], None]
 """Called with how much is done, of 1 unless another total was agreed on, and a message."""
@@ -126,5 +128,25 @@ def _short(number: float) -> str:
 
 
 def say(*words: Any) -> None:
-    """Tell the user something, apart from the output a program may read."""
-    print(*words, file=sys.stderr, flush=True)  # noqa: T201
+    """Tell the user something, apart from the output a program may read.
+
+    Words stay whole on a terminal; a log gets lines as they are.
+    """
+    text = " ".join(map(str, words))
+    if sys.stderr.isatty():
+        columns = _columns()
+        text = "\n".join(_wrapped(line, columns) for line in text.split("\n"))
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or WIDTH
+    except (OSError, ValueError):  # what says that it is a terminal need not be one
+        return WIDTH
+
+
+def _wrapped(line: str, columns: int) -> str:
+    return textwrap.fill(
+        line, columns, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )

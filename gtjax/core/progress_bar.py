@@ -1,11 +1,14 @@
-"""The bar of a terminal: on a narrow one its end is cut, where what matters least is said."""
+"""The bar of a terminal: what does not fit beside it stands below it, so that nothing is lost."""
 
 from __future__ import annotations
 
-from rich.console import Console
+from collections.abc import Iterable
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
 from rich.progress_bar import ProgressBar
-from rich.table import Column
+from rich.table import Table
 from rich.text import Text
 
 from gtjax.core.progress import how_much
@@ -15,10 +18,23 @@ NARROWEST, WIDEST = 8, 40
 
 
 def bar_for(console: Console) -> Progress:
-    """Title, bar, how much, time left; then the text, as far as there is room."""
-    return Progress(
-        _Title(), _Bar(console), _HowMuch(), TimeRemainingColumn(), _Rest(), console=console
-    )
+    """Title, bar, how much, time left; then the text, beside them or below."""
+    return _Progress(_Title(), _Bar(console), _HowMuch(), TimeRemainingColumn(), console=console)
+
+
+class _Progress(Progress):
+    def get_renderables(self) -> Iterable[RenderableType]:
+        for task in self.tasks:
+            line = self.make_tasks_table([task])
+            text = Text(task.fields["text"])
+            taken = self.console.measure(line).maximum
+            if taken + 1 + text.cell_len <= self.console.width:
+                beside = Table.grid(padding=(0, 1))
+                beside.add_row(line, text)
+                yield beside
+            else:
+                yield line
+                yield Padding(text, (0, 0, 0, 2))
 
 
 class _Title(ProgressColumn):
@@ -41,13 +57,3 @@ class _Bar(BarColumn):
 class _HowMuch(ProgressColumn):
     def render(self, task: Task) -> Text:
         return Text(how_much(task.completed, task.total or 1.0), style="progress.download")
-
-
-class _Rest(ProgressColumn):
-    """The only column that gives way."""
-
-    def __init__(self) -> None:
-        super().__init__(Column(no_wrap=False))
-
-    def render(self, task: Task) -> Text:
-        return Text(task.fields["text"], no_wrap=True, overflow="ellipsis")

@@ -250,7 +250,7 @@ class Turns:
         raise NotFiniteError(said) if self.team.is_first else ToldError(said)
 
     def _summary(self, row: dict[str, Any], best: Best, pace: Pace) -> str:
-        """What matters most comes first: a narrow terminal cuts the end."""
+        """What matters most comes first."""
         words = [f"loss {row['loss']:.4f}"]
         if int(best.step):
             task = self._run.task

@@ -87,19 +87,24 @@ def test_lines_say_how_long_it_will_take(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
-def test_a_narrow_terminal_cuts_what_matters_least(width):
+def test_a_narrow_terminal_has_below_the_bar_what_does_not_fit_beside_it(width):
     text = "loss 0.1234, best val accuracy 0.8123 at step 120, 0.123 s/step, 1.2 GiB, checkpoint"
+    text += " of step 100"
     console = Console(file=io.StringIO(), width=width)
     bar = bar_for(console)
     bar.add_task("training", total=2000, completed=1200, text=text)
     with console.capture() as captured:
-        console.print(bar.make_tasks_table(bar.tasks))
-    (line,) = captured.get().splitlines()
-    assert line.startswith("training \u2501\u2501\u2501\u2501")
-    assert " 1200/2000 " in line
-    assert " -:--:-- loss 0.1234, best" in line  # how long it takes is not known yet
-    assert len(line) <= width
-    assert line.endswith("\u2026") == (width < 140)
+        console.print(bar.get_renderable())
+    lines = captured.get().splitlines()
+    assert lines[0].startswith("training \u2501\u2501\u2501\u2501")
+    assert " 1200/2000 -:--:--" in lines[0]  # how long it takes is not known yet
+    assert ("loss" in lines[0]) == (len(lines) == 1)
+    assert max(map(len, lines)) <= width
+    assert " ".join(" ".join(lines).split()).endswith(text)
+    bar.add_task("planning", total=1.0, text="metis")
+    with console.capture() as captured:
+        console.print(bar.get_renderable())
+    assert captured.get().splitlines()[-1].endswith("0 % -:--:-- metis")
 
 
 def test_a_share_is_in_percent_never_runs_backwards_and_ends_at_all(capsys, clock):
