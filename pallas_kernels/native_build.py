@@ -52,6 +52,9 @@ class BuildKernels(build_ext):
 
     def build_extension(self, ext) -> None:
         """Compile every variant of the passes, then the rest, and link them."""
+        if not ext.name.startswith("pallas_kernels."):
+            super().build_extension(ext)
+            return
         with ThreadPoolExecutor(max_workers=2) as pool:
             for objects in pool.map(self._compile_variant, VARIANTS):
                 ext.extra_objects += objects
@@ -66,5 +69,5 @@ class BuildKernels(build_ext):
         )
 
     def get_export_symbols(self, ext: object) -> list[str]:
-        """None: the library holds handlers for XLA, not a Python module."""
+        """None: the libraries hold handlers for XLA and plain functions, not Python modules."""
         return []

@@ -8,15 +8,17 @@ sees the whole graph, laid out for the strategy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from gtjax.batching.config import BatchingSettings
-from gtjax.batching.prepare import Batch, Prepared
+from gtjax.batching.prepare import Batch, Prepared, place_batch
 from gtjax.core.progress import Progress
 from gtjax.partition import Partition
 from gtjax.sharding.mesh import Spread
-from gtjax.strategies import Refusal
+from gtjax.strategies import Layout, Refusal
 
 
 class Batches(Protocol):
@@ -51,11 +53,28 @@ class Batches(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """A graph that is prepared and laid out for evaluation, to make batches from."""
+    """A graph that is prepared, to make batches from; laid out for evaluation when that is asked.
+
+    lay_out: shares out the nodes and lays out the edges, as evaluation needs them.
+    """
 
     host: Prepared
-    partition: Partition
-    batch: Batch
+    evaluation: Spread
+    lay_out: Callable[[], tuple[Layout, Partition]]
+
+    @cached_property
+    def _laid_out(self) -> tuple[Layout, Partition]:
+        return self.lay_out()
+
+    @property
+    def partition(self) -> Partition:
+        """Which part owns each node."""
+        return self._laid_out[1]
+
+    @cached_property
+    def batch(self) -> Batch:
+        """All of the graph on the devices."""
+        return place_batch(self.host, self._laid_out[0], self.evaluation)
 
 
 class Batching(Protocol):

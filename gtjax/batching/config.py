@@ -26,6 +26,9 @@ class PrepareConfig:
     large for a cache. What comes out is in the graph's own order all the same."""
 
 
+BY_SIZE = ("graphs", "neighbours")  # ways of batching that have a batch_size
+
+
 @dataclass(frozen=True)
 class BatchesConfig:
     """What a training step sees of the graph."""
@@ -33,9 +36,18 @@ class BatchesConfig:
     batching: str = "full"
     """ "full": all of it. "clusters": each device its clusters, without the edges between devices,
     so that nothing but gradients travels; approximate, evaluation stays exact. "graphs": some of
-    many graphs, whole."""
+    many graphs, whole. "neighbours": some training nodes, and of their neighbourhoods what they
+    draw; approximate, evaluation stays exact."""
     batch_size: int | None = None
-    """With graphs: how many of the training graphs a step sees; 128 unless said otherwise."""
+    """With graphs: how many of the training graphs a step sees; 128 unless said otherwise. With
+    neighbours: how many training nodes it asks, over all devices; 1024 unless said otherwise."""
+    fan_out: str = "10"
+    """With neighbours: how many in-edges a node draws, "15,10,5" hop by hop from the nodes that are
+    asked, one a layer; "all" takes every edge; one number is for every layer."""
+    sampler_threads: int | None = None
+    """With neighbours: threads that draw batches; 2 unless said otherwise."""
+    prefetch: int = 2
+    """With neighbours: batches that are made ahead, while the devices compute."""
     repartition: int = 10
     """With clusters: steps between draws of new parts; 0 keeps the same parts."""
     clusters: int = 8
@@ -48,10 +60,20 @@ class BatchesConfig:
             raise ValueError(f"repartition is not negative; found {self.repartition}")
         if self.batch_size is not None and self.batch_size < 1:
             raise ValueError(f"batch_size is at least 1; found {self.batch_size}")
-        if self.batch_size is not None and self.batching != "graphs":
+        if self.batch_size is not None and self.batching not in BY_SIZE:
             raise ValueError(
-                f"batch_size goes with --batching graphs alone; --batching is {self.batching}"
+                f"batch_size goes with --batching {' or '.join(BY_SIZE)} alone; --batching is "
+                f"{self.batching}"
             )
+        for each in self.fan_out.split(","):
+            if each != "all" and not (each.isdecimal() and int(each) > 0):
+                raise ValueError(
+                    f'fan_out is positive numbers or "all", as in 15,10,5; found {self.fan_out!r}'
+                )
+        if self.sampler_threads is not None and self.sampler_threads < 1:
+            raise ValueError(f"sampler_threads is at least 1; found {self.sampler_threads}")
+        if self.prefetch < 0:
+            raise ValueError(f"prefetch is not negative; found {self.prefetch}")
         if self.clusters < 1:
             raise ValueError(f"clusters is at least 1; found {self.clusters}")
 
@@ -62,6 +84,8 @@ class BatchingSettings:
 
     hidden: int
     """Width of the model: how much is gathered along edges, and whether order matters."""
+    layers: int | None = None
+    """How far a node sees: ops along edges one after the other; None where nobody knows."""
     positional: str = "none"
     """Encoding of positions that the model reads, or "none"."""
     positional_size: int = 0

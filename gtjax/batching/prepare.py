@@ -18,6 +18,7 @@ from gtjax.graph.positional import encode
 from gtjax.nn import Inputs
 from gtjax.partition import Partition, partition_graph
 from gtjax.sharding.abstract import abstract_everywhere, abstract_parts, abstract_rows
+from gtjax.sharding.hops import Hops
 from gtjax.sharding.mesh import Spread
 from gtjax.sharding.place import place_everywhere, place_parts, place_rows
 from gtjax.sharding.stored import open_store, write_store
@@ -38,6 +39,8 @@ class Batch(NamedTuple):
     layout: Any  # `Layout.arrays` of the strategy
     targets: dict[str, jax.Array]  # of the task; a row a node, zeros for padding, or a `Table`
     weight_n: jax.Array | None = None  # of each node in the training loss; None: all are 1
+    sum_scale_n: jax.Array | None = None  # of sampled nodes: in-edges over how many were drawn
+    hops: Hops | None = None  # of a sampled batch, where targets and weights are of the seeds alone
 
 
 def prepare_graph(graph: Graph, config: PrepareConfig) -> Graph:

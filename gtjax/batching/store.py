@@ -20,7 +20,6 @@ from gtjax.batching.config import BatchingSettings
 from gtjax.batching.full import OneBatch
 from gtjax.batching.prepare import (
     open_batch,
-    place_batch,
     prepare,
     store_batch,
     whole_layout,
@@ -45,8 +44,11 @@ def make_batches(
     """The batches of one process, of which the first are placed; see `batches_of`."""
     batching = BATCHINGS[settings.batches.batching]
     host = prepare(source.seen, settings, progress, source.known)
-    layout, made = whole_layout(host, settings, evaluation, progress, partition)
-    whole = Whole(host, made, place_batch(host, layout, evaluation))
+    whole = Whole(
+        host,
+        evaluation,
+        lambda: whole_layout(host, settings, evaluation, progress, partition),
+    )
     return batching.make(whole, settings, batching.training(evaluation), progress)
 
 

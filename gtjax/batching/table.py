@@ -4,5 +4,7 @@ from gtjax.batching.base import Batching
 from gtjax.batching.clusters import Clusters
 from gtjax.batching.full import Full
 from gtjax.batching.graphs import Graphs
+from gtjax.batching.neighbours import Neighbours
 
-BATCHINGS: dict[str, Batching] = {each.name: each for each in (Full(), Clusters(), Graphs())}
+WAYS = (Full(), Clusters(), Graphs(), Neighbours())
+BATCHINGS: dict[str, Batching] = {each.name: each for each in WAYS}

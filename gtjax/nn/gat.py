@@ -67,7 +67,7 @@ class GATConv(nnx.Module):
             slope=self.slope,
             dropout=dropout,
         )
-        out_nf = out_nhd.reshape(values_nf.shape)
+        out_nf = out_nhd.reshape(len(out_nhd), values_nf.shape[1])
         return out_nf if self.bias is None else out_nf + self.bias[...]
 
 
@@ -87,11 +87,11 @@ class GAT(nnx.Module):
     def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
         """Embeddings of all nodes, [nodes, hidden]."""
 
-        def run(conv: GATConv, x_nf: jax.Array) -> jax.Array:
+        def run(conv: GATConv, x_nf: jax.Array, near: Neighbours) -> jax.Array:
             dropout = inputs.noise.edges(self.rate)
-            return conv(x_nf, neighbours, inputs.edge_x_ef, dropout=dropout)
+            return conv(x_nf, near, inputs.edge_x_ef, dropout=dropout)
 
-        return self.stack(inputs, run)
+        return self.stack(inputs, neighbours, run)
 
 
 def edge_rows(layer: nnx.Linear | None, edge_x_ef: jax.Array | None) -> jax.Array | None:

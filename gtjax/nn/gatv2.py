@@ -52,14 +52,14 @@ class GATv2Conv(nnx.Module):
         """[nodes, inputs] to [nodes, outputs]."""
         edge_ef = edge_rows(self.edge, edge_x_ef)
         out_nhd = neighbours.attend_additive(
-            self._by_head(self.receiver(x_nf)),
+            self._by_head(self.receiver(neighbours.own(x_nf))),
             self._by_head(self.sender(x_nf)),
             bias=None if edge_ef is None else self._by_head(edge_ef),
             vector_hd=self.vector[...],
             slope=self.slope,
             dropout=dropout,
         )
-        return out_nhd.reshape(x_nf.shape[0], self.bias.shape[0]) + self.bias[...]
+        return out_nhd.reshape(len(out_nhd), self.bias.shape[0]) + self.bias[...]
 
     def _by_head(self, rows: jax.Array) -> jax.Array:
         return rows.reshape(rows.shape[0], self.heads, rows.shape[1] // self.heads)
@@ -81,8 +81,8 @@ class GATv2(nnx.Module):
     def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
         """Embeddings of all nodes, [nodes, hidden]."""
 
-        def run(conv: GATv2Conv, x_nf: jax.Array) -> jax.Array:
+        def run(conv: GATv2Conv, x_nf: jax.Array, near: Neighbours) -> jax.Array:
             dropout = inputs.noise.edges(self.rate)
-            return conv(x_nf, neighbours, inputs.edge_x_ef, dropout=dropout)
+            return conv(x_nf, near, inputs.edge_x_ef, dropout=dropout)
 
-        return self.stack(inputs, run)
+        return self.stack(inputs, neighbours, run)

@@ -30,7 +30,8 @@ class GCNConv(nnx.Module):
         """[nodes, inputs] to [nodes, outputs]."""
         degree_n1 = neighbours.degree_n[:, None]
         root_n1 = jnp.where(degree_n1 > 0, jax.lax.rsqrt(jnp.maximum(degree_n1, 1.0)), 0.0)
-        return root_n1 * neighbours.sum(root_n1 * self.linear(x_nf)) + self.bias[...]
+        near_nf = neighbours.sum(root_n1 * self.linear(x_nf))
+        return neighbours.own(root_n1) * near_nf + self.bias[...]
 
 
 class GCN(nnx.Module):
@@ -46,4 +47,4 @@ class GCN(nnx.Module):
 
     def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
         """Embeddings of all nodes, [nodes, hidden]."""
-        return self.stack(inputs, lambda conv, x_nf: conv(x_nf, neighbours))
+        return self.stack(inputs, neighbours, lambda conv, x_nf, near: conv(x_nf, near))

@@ -42,7 +42,7 @@ class GINConv(nnx.Module):
         own = 1.0 + (self.eps[...] if isinstance(self.eps, nnx.Param) else self.eps)
         if self.narrows:  # narrow rows are cheaper to gather
             x_nf = self.up(x_nf)
-        sum_nf = own * x_nf + neighbours.sum(x_nf)
+        sum_nf = own * neighbours.own(x_nf) + neighbours.sum(x_nf)
         hidden_nf = sum_nf if self.narrows else self.up(sum_nf)
         return self.down(jax.nn.relu(hidden_nf + self.bias[...]))
 
@@ -60,4 +60,4 @@ class GIN(nnx.Module):
 
     def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
         """Embeddings of all nodes, [nodes, hidden]."""
-        return self.stack(inputs, lambda conv, x_nf: conv(x_nf, neighbours))
+        return self.stack(inputs, neighbours, lambda conv, x_nf, near: conv(x_nf, near))

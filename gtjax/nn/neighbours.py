@@ -8,7 +8,7 @@ inputs. A node without in-edges gets zeros.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import jax
 
@@ -26,6 +26,18 @@ class Neighbours(Protocol):
     @property
     def degree_n(self) -> jax.Array:
         """Number of in-edges of every node, as float32."""
+        ...
+
+    def last(self, ops: int) -> Self:
+        """What the last so many ops of a model need: in a sampled batch, fewer rows and edges.
+
+        A layer that knows how many come after it saves time by it, and has to take `own` of what it
+        adds to the result of an op. Whoever does not call it gets the same numbers.
+        """
+        ...
+
+    def own(self, x: Any) -> Any:
+        """Of rows that ops are given, those of the receivers: all, but after `last`."""
         ...
 
     def attend(

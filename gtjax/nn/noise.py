@@ -53,6 +53,11 @@ class Noise:
 
         return drop
 
+    def keep(self, own: Callable[[jax.Array], jax.Array]) -> None:
+        """From here on there are fewer rows: those that `own` takes."""
+        if self._node_ids_n is not None:
+            self._node_ids_n = own(self._node_ids_n)
+
     def edges(self, rate: float) -> Dropped | None:
         """A new draw of what to drop along edges, for `Neighbours`; None in evaluation."""
         return None if self.quiet or rate == 0 else Dropped(rate, self.seed())

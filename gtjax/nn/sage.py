@@ -46,7 +46,7 @@ class SAGEConv(nnx.Module):
             others_nf = aggregate(self.neighbours(x_nf))
         else:
             others_nf = self.neighbours(aggregate(x_nf))
-        return others_nf + self.bias[...] + self.own(x_nf)
+        return others_nf + self.bias[...] + self.own(neighbours.own(x_nf))
 
 
 class GraphSAGE(nnx.Module):
@@ -62,4 +62,4 @@ class GraphSAGE(nnx.Module):
 
     def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
         """Embeddings of all nodes, [nodes, hidden]."""
-        return self.stack(inputs, lambda conv, x_nf: conv(x_nf, neighbours))
+        return self.stack(inputs, neighbours, lambda conv, x_nf, near: conv(x_nf, near))

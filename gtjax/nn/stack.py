@@ -18,6 +18,7 @@ from gtjax.nn.config import StackConfig
 from gtjax.nn.dense import dense
 from gtjax.nn.inputs import Inputs, joined, joined_width
 from gtjax.nn.models import Sizes
+from gtjax.nn.neighbours import Neighbours
 from gtjax.nn.norm import make_norm
 
 
@@ -51,16 +52,26 @@ class Stack(nnx.Module):
             ]
         )
 
-    def __call__(self, inputs: Inputs, run: Callable[[Any, jax.Array], jax.Array]) -> jax.Array:
-        """Embeddings of all nodes, where `run(conv, x_nf)` calls a convolution."""
+    def __call__(
+        self,
+        inputs: Inputs,
+        neighbours: Neighbours,
+        run: Callable[[Any, jax.Array, Any], jax.Array],
+    ) -> jax.Array:
+        """Embeddings of all nodes, where `run(conv, x_nf, neighbours)` calls a convolution.
+
+        Of a sampled batch, each layer computes the rows that later ones read, and no others.
+        """
         config, noise = self.config, inputs.noise
         h_nf = noise.drop(joined(config, self.sizes, inputs), config.input_dropout)
         for number, layer in enumerate(self.layers):
+            near = neighbours.last(len(self.layers) - number)
             if number:
                 h_nf = noise.drop(h_nf, config.dropout)
-            conv_nf = run(layer.conv, h_nf)
+            conv_nf = run(layer.conv, h_nf, near)
             inputs.see(f"layers.{number}.conv", conv_nf)
             if layer.residual is not None:
-                conv_nf += layer.residual(h_nf)
-            h_nf = jax.nn.relu(layer.norm(conv_nf, inputs.valid_n))
+                conv_nf += layer.residual(near.own(h_nf))
+            noise.keep(near.own)
+            h_nf = jax.nn.relu(layer.norm(conv_nf, near.own(inputs.valid_n)))
         return h_nf

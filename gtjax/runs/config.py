@@ -163,6 +163,7 @@ class TrainConfig:
         """The part of this config that what a step sees depends on, and the forms of its edges."""
         return BatchingSettings(
             hidden=setting_of(self.model, "hidden"),
+            layers=getattr(self.model, "layers", None),
             positional=setting_of(self.model, "positional"),
             positional_size=setting_of(self.model, "positional_size"),
             forms=forms,

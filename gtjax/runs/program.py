@@ -132,9 +132,17 @@ class Program:
         model = self.model(params)
         assert batch.inputs.degree_n is not None
         neighbours = BoundNeighbours(
-            spread, batch.layout, batch.inputs.degree_n, self.config.kernel, self.wire
+            spread,
+            batch.layout,
+            batch.inputs.degree_n,
+            self.config.kernel,
+            self.wire,
+            batch.sum_scale_n,
+            batch.hops,
         )
         embeddings_nf = model.encoder(inputs, neighbours)
+        if batch.hops is not None:  # of the seeds alone, whatever the model has computed
+            embeddings_nf = batch.hops.rows(embeddings_nf, 0)
         outputs = model.head(embeddings_nf, inputs)
         for name, value in _named("output", outputs):
             inputs.see(name, value)

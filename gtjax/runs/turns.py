@@ -105,6 +105,7 @@ class Turns:
         # The step after the last one is seen by none, but a finished run may be resumed.
         first = min(int(snapshot.state.step), self.config.steps - 1)
         batch = self.batches.at(first)
+        self._shapes = _shapes(batch)
         self._advance = run.program.compiled(snapshot.state, batch, self.config.eval_every)
         self._evaluate = jax.jit(run.program.evaluate)
         self._has_evaluated = False
@@ -150,10 +151,14 @@ class Turns:
         step, count = int(state.step), turn["count"]
         started, changes = time.monotonic(), self.batches.changes(step)
         if changes:
-            update(step, "drawing new parts")
+            if self.batches.span(step) != 1:
+                update(step, "drawing new parts")
             with self.watchdog.paused(), run.clock.on("drawing parts"):
                 self.batches.at(step)
         batch = self.batches.at(step)
+        if _shapes(batch) != self._shapes:  # a batch that was larger than all before
+            with self.watchdog.paused(), run.clock.on("compiling"):
+                self._compile(snapshot)
         drawing = {"draw_seconds": time.monotonic() - started} if changes else {}
         started = time.monotonic()
 
@@ -257,11 +262,17 @@ class Turns:
             best_metric = task.goodness(float(best.metric))
             words.append(f"best val {task.metric} {best_metric:.4f} at step {int(best.step)}")
         words.append(f"{row['seconds_per_step']:.3g} s/step")
+        if "waiting" in row:
+            words.append(f"devices waited {100 * row['waiting']:.0f} %")
         if self.sampler.text:
             words.append(self.sampler.text)
         durable = self.checkpoints.durable
         words.append("no checkpoint yet" if durable is None else f"checkpoint of step {durable}")
         return ", ".join([*words, pace.text])
+
+
+def _shapes(batch: Batch) -> Any:
+    return jax.tree.map(lambda x: (x.shape, x.dtype), batch)
 
 
 def _rows(step: int, losses: np.ndarray, seconds: float) -> list[dict[str, Any]]:

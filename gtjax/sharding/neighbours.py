@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 
+from gtjax.sharding.hops import Hops
 from gtjax.sharding.mesh import Spread
 from gtjax.sharding.specs import BY_PART, BY_ROW, EVERYWHERE
 from gtjax.strategies import PLAIN, Wire
@@ -46,6 +47,15 @@ class OpMethods:
     """
 
     degree_n: jax.Array
+
+    def last(self, ops: int) -> Self:
+        """What the last so many ops of a model need: in a sampled batch, fewer rows and edges."""
+        del ops
+        return self
+
+    def own(self, x: Any) -> Any:
+        """Of rows that ops are given, those of the receivers: all, but for a sampled batch."""
+        return x
 
     def apply(
         self,
@@ -117,7 +127,8 @@ class OpMethods:
             )
         x_nhd = x_nf if by_head else x_nf.reshape(x_nf.shape[0], 1, -1)
         weight_eh = weight_e if weight_e is None or by_head else weight_e[:, None]
-        return self.apply(op, sender=x_nhd, edge=weight_eh, dropout=dropout).reshape(x_nf.shape)
+        out_nhd = self.apply(op, sender=x_nhd, edge=weight_eh, dropout=dropout)
+        return out_nhd.reshape(len(out_nhd), *x_nf.shape[1:])
 
     def edge_softmax(
         self, q_nhd: jax.Array, k_nhd: jax.Array, bias_eh: jax.Array | None = None
@@ -155,12 +166,14 @@ class OpMethods:
     def max(self, x_nf: jax.Array) -> jax.Array:
         """Largest of in-neighbours' values, channel by channel."""
         flat = x_nf.reshape(x_nf.shape[0], math.prod(x_nf.shape[1:]))
-        return self.apply(LARGEST, sender=flat).reshape(x_nf.shape)
+        out_nf = self.apply(LARGEST, sender=flat)
+        return out_nf.reshape(len(out_nf), *x_nf.shape[1:])
 
     def min(self, x_nf: jax.Array) -> jax.Array:
         """Smallest of in-neighbours' values, channel by channel."""
         flat = x_nf.reshape(x_nf.shape[0], math.prod(x_nf.shape[1:]))
-        return self.apply(SMALLEST, sender=flat).reshape(x_nf.shape)
+        out_nf = self.apply(SMALLEST, sender=flat)
+        return out_nf.reshape(len(out_nf), *x_nf.shape[1:])
 
     def aggregate(
         self,
@@ -181,18 +194,45 @@ class OpMethods:
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["arrays", "degree_n"],
-    meta_fields=["spread", "kernel", "wire"],
+    data_fields=["arrays", "degree_n", "sum_scale_n"],
+    meta_fields=["spread", "kernel", "wire", "hops", "ops"],
 )
 @dataclass(frozen=True)
 class BoundNeighbours(OpMethods):
-    """The in-edges of a graph that is laid out on a mesh."""
+    """The in-edges of a graph that is laid out on a mesh.
+
+    Of a sampled batch `hops` says which rows and edges are whose, and sums over the edges that were
+    drawn are scaled to estimate those over all (`sum_scale_n`: in-edges over how many were drawn).
+    A mean needs no scale, nor does attention, where it cancels out.
+    """
 
     spread: Spread
     arrays: Any  # `Layout.arrays`, placed
     degree_n: jax.Array = field(default=None)  # pyright: ignore[reportAssignmentType]
     kernel: str = "auto"
     wire: Wire = PLAIN
+    sum_scale_n: jax.Array | None = None
+    hops: Hops | None = None
+    ops: int | None = None  # that still come, this one included, in a sampled batch
+
+    def last(self, ops: int) -> BoundNeighbours:
+        """Of a sampled batch, what the last so many ops of a model need."""
+        if self.hops is None or ops > self.hops.count or self.arrays_have_forms:
+            return self
+        degree_n = self.hops.rows(self.degree_n, ops)
+        return replace(self, degree_n=degree_n, ops=ops)
+
+    @property
+    def arrays_have_forms(self) -> bool:
+        """Whether the edges are in forms beyond the two orders, which have no first edges."""
+        edges = self.arrays
+        return any(form is not None for form in (edges.tilings, edges.pieces, edges.strips))
+
+    def own(self, x: Any) -> Any:
+        """The rows of receivers."""
+        if self.hops is None or self.ops is None:
+            return x
+        return self.hops.rows(x, self.ops - 1)
 
     def apply(
         self,
@@ -213,7 +253,15 @@ class BoundNeighbours(OpMethods):
             options = {"dropout": draw, "kernel": kernel, "wire": self.wire}
             return run(op, self.spread.strategy, arrays, given, **options)
 
-        return self._on_devices(on_device, (receiver, sender, edge), shared, dropout)
+        if self.hops is not None and self.ops is not None:
+            sender = self.hops.rows(sender, self.ops)
+            edge = self.hops.edges(edge, self.ops - 1)
+        rows = (self.own(receiver), sender, edge)
+        out = self._on_devices(on_device, rows, shared, dropout)
+        if self.sum_scale_n is None or op.reduce.name != "sum":
+            return out
+        scale_n = self.own(self.sum_scale_n)
+        return out * scale_n.reshape(-1, *[1] * (out.ndim - 1)).astype(out.dtype)
 
     def propagate(
         self,
@@ -247,6 +295,8 @@ class BoundNeighbours(OpMethods):
 
         def of_part(arrays: Any, rows: Any, shared: Any, seed: jax.Array) -> jax.Array:
             own = jax.tree.map(lambda x: x.reshape(x.shape[1:]), arrays)  # of the one part
+            if self.hops is not None and self.ops is not None:
+                own = self.hops.part_edges(own, self.ops - 1)
             return on_device(own, rows, shared, Dropout(rate, seed) if rate else None)
 
         everywhere = jax.shard_map(

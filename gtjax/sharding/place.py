@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from gtjax.sharding.specs import BY_PART, BY_ROW, EVERYWHERE
 from gtjax.strategies import PADDING
@@ -69,6 +69,26 @@ def place_everywhere(mesh: Mesh, tree: Any) -> Any:
     return jax.tree.map(
         lambda x: _shard_by_shard(np.shape(x), sharding, lambda _: np.asarray(x)), tree
     )
+
+
+def place_local(mesh: Mesh, spec: PartitionSpec, parts: int, by_part: dict[int, Any]) -> Any:
+    """Trees of arrays, one for each part of this process, joined along their first axis.
+
+    A part is on one device, and all parts have the same shapes. What was given is not to be changed
+    afterwards: a CPU takes it as it is.
+    """
+    sharding = NamedSharding(mesh, spec)
+    devices = mesh.devices.reshape(parts, -1)[:, 0]
+
+    def joined(*arrays: np.ndarray) -> jax.Array:
+        placed = [
+            jax.device_put(array, devices[part])
+            for part, array in zip(by_part, arrays, strict=True)
+        ]
+        shape = (parts * arrays[0].shape[0], *arrays[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, sharding, placed)
+
+    return jax.tree.map(joined, *by_part.values())
 
 
 def _shard_by_shard(

@@ -38,6 +38,12 @@ class LocalNeighbours:
         ends = graph.senders_e[order_e], graph.receivers_e[order_e]
         return edge_x_ef, LocalNeighbours(*ends, graph.num_nodes)
 
+    def last(self, ops):
+        return self
+
+    def own(self, x):
+        return x
+
     def attend(self, q_nhd, k_nhd, v_nhd, bias_eh=None, *, dropout=None):
         return segment_attention(
             q_nhd, k_nhd, v_nhd, self.edges, bias_eh, dropout=_drawn(dropout), kernel="xla"

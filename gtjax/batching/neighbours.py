@@ -1,0 +1,434 @@
+"""Sampled neighbourhoods of some nodes in each step: for graphs that a device cannot hold.
+
+A step asks some training nodes, the seeds, and sees of the graph what they draw: so many in-edges,
+then as many of the nodes where those start, and so on, one hop for each layer (GraphSAGE, Hamilton et
+al. 2017). Choose it where the whole graph does not fit, or where many small steps learn faster than few
+exact ones. A device holds one batch and the next; only gradients travel between devices.
+
+What is estimated, and how well (see README.md beside this file): an epoch asks every labelled training
+node once, and batches are weighted by their labels, so that the mean loss of an epoch's batches is the
+loss of the whole graph where the fan-out is "all". With fewer edges sums and means of neighbours are
+unbiased; attention, maxima, and whatever is not linear behind them, are not: they are consistent.
+
+Batches are functions of the seed and the step. Their shapes are those of the largest of some that are
+drawn first, and some room; a batch that exceeds them makes all shapes grow and the step compile again,
+which is counted, and changes no number.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gtjax.batching.base import Batches, Whole
+from gtjax.batching.clusters import LOCAL
+from gtjax.batching.config import BatchingSettings
+from gtjax.batching.prefetch import Prefetch
+from gtjax.batching.prepare import Batch, Prepared
+from gtjax.batching.sampler import ALL, Bounds, DoesNotFitError, Draw, Marks, Sampler, gather_rows
+from gtjax.core.errors import UserError
+from gtjax.core.progress import Progress
+from gtjax.graph import Table
+from gtjax.nn import Inputs
+from gtjax.sharding.hops import Hops
+from gtjax.sharding.mesh import Spread
+from gtjax.sharding.place import place_local
+from gtjax.sharding.specs import BY_PART, BY_ROW
+from gtjax.strategies import NODE, Refusal
+from gtjax.strategies.fitting import only_axes
+from pallas_kernels.edges import EdgeList, Edges, TooLargeError, build_stacked_edges
+
+BATCH_SIZE = 1024
+FIRST_DRAWS = 8  # that shapes are measured on, of each part
+ROOM = 1.05  # times the largest of them: sizes of draws differ by a percent or two
+FORMS_ROOM = 1.3  # for what kernels derive from the edges of the first draw
+MULTIPLE = 128  # of rows of a hop, and of edges
+TABLE_BYTES = 2**30  # up to which features in memory are scaled once instead of batch by batch
+
+
+class _Shapes(NamedTuple):
+    """What all batches have in common."""
+
+    bounds: Bounds
+    like: Edges | None  # the edges of a part with the forms that kernels need; None: no forms
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One part of a batch, on the host."""
+
+    draw: Draw
+    edges: Edges
+    rows: dict[str, Any]
+
+
+class NeighbourBatches:
+    """A batch a step, as a function of the seed and the step's number."""
+
+    def __init__(self, whole: Whole, settings: BatchingSettings, spread: Spread):
+        self._whole, self._settings, self._spread = whole, settings, spread
+        host, asked = whole.host, settings.batches
+        self._host = host
+        self._train, self._answers_k = _labelled(host)
+        self._parts = spread.shape.node
+        size = min(asked.batch_size or BATCH_SIZE, len(self._train))
+        if size < self._parts:
+            raise UserError(
+                f"--batch-size is shared out over {self._parts} devices; found {size}. Use a "
+                "larger one, or fewer devices."
+            )
+        self._steps = -(-len(self._train) // size)  # of an epoch
+        self._sampler = Sampler(
+            host.edges.by_receiver, fan_outs(asked.fan_out, settings.layers), settings.seed
+        )
+        self._threads = threading.local()
+        self._table = _scaled_table(host)
+        self.partition_id = "neighbours"
+        self.grown = 0  # how often shapes had to grow
+        self._order = (-1, np.zeros(0, np.int64))
+        self._own_parts = _own_parts(spread)
+        self._shapes = self._first_shapes()
+        count = asked.sampler_threads or min(2, os.cpu_count() or 1)
+        self._prefetch = Prefetch(self._made, ahead=asked.prefetch, threads=count)
+        self._at, self._batch = -1, None
+        self._began = time.monotonic()
+        self._share = 0.0
+
+    @property
+    def whole(self) -> Batch:
+        """All of the graph, placed when it is first asked for."""
+        return self._whole.batch
+
+    @property
+    def bounds(self) -> Bounds:
+        """Room for nodes and edges of each hop, of every part."""
+        return self._shapes.bounds
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches that ask every training node once."""
+        return self._steps
+
+    def at(self, step: int) -> Batch:
+        """The batch of this step; those of the next are begun."""
+        if self._batch is None or self.changes(step):
+            self._batch, self._at = None, step
+            waited, began = self._prefetch.waited, self._began
+            self._batch = self._fitting(step)
+            self._began = time.monotonic()
+            waited = self._prefetch.waited - waited
+            self._share = waited / max(self._began - began, 1e-9)
+        return self._batch
+
+    def changes(self, step: int) -> bool:
+        """In every step."""
+        return step != self._at
+
+    def span(self, step: int) -> int | None:
+        """One."""
+        return 1
+
+    def facts(self, step: int) -> dict[str, float]:
+        """How far it is, and what share of the time since the last step devices waited for this."""
+        return {
+            "epoch": step / self._steps,
+            "waiting": self._share,
+            "shapes_grown": float(self.grown),
+        }
+
+    def close(self) -> None:
+        """End the threads."""
+        self._prefetch.close()
+
+    def seeds(self, step: int) -> np.ndarray:
+        """The training nodes that a step asks: all of them in an epoch, in an order of its own."""
+        epoch, number = divmod(step, self._steps)
+        known, order = self._order
+        if known != epoch:
+            order = np.random.default_rng([self._settings.seed, epoch]).permutation(self._train)
+            self._order = (epoch, order)
+        start, end = (len(order) * each // self._steps for each in (number, number + 1))
+        return order[start:end]
+
+    def _fitting(self, step: int) -> Batch:
+        while True:
+            try:
+                return self._prefetch(step)
+            except (DoesNotFitError, TooLargeError) as error:
+                if jax.process_count() > 1:
+                    raise UserError(
+                        f"the batch of step {step + 1} exceeds the shapes that all processes have "
+                        f"agreed on ({error}). Resume with a smaller --batch-size."
+                    ) from error
+                self._prefetch.forget()
+                self._grow(step, error)
+
+    def _grow(self, step: int, error: Exception) -> None:
+        self.grown += 1
+        bounds = self._shapes.bounds
+        if isinstance(error, DoesNotFitError):
+            needed = self._needed_by_all(step, bounds.with_room_for(error.needed))
+            bounds = bounds.with_room_for(_with_room(needed, self._sampler))
+        self._shapes = self._shapes_for(bounds, step)
+
+    def _needed_by_all(self, step: int, room: Bounds) -> Bounds:
+        for part in range(self._parts):
+            room = room.with_room_for(self._needed(self._part_seeds(step, part), step, room))
+        return room
+
+    def _first_shapes(self) -> _Shapes:
+        """Of some draws that do not depend on where a run is: a resumed one finds the same."""
+        per_step = -(-len(self._train) // self._steps)
+        hops = self._sampler.hops
+        most = Bounds((-(-per_step // self._parts), *[0] * hops), (0,) * hops)
+        for step in range(min(FIRST_DRAWS, self._steps)):
+            for part in range(self._parts):
+                most = most.with_room_for(self._needed(self._part_seeds(step, part), step, most))
+        return self._shapes_for(_with_room(most, self._sampler), 0)
+
+    def _needed(self, seeds: np.ndarray, step: int, room: Bounds) -> Bounds:
+        """What a draw takes, found by giving it more and more room."""
+        while True:
+            try:
+                return self._draw(seeds, step, room).needed
+            except DoesNotFitError as error:
+                room = room.with_room_for(_with_room(error.needed, self._sampler))
+
+    def _shapes_for(self, bounds: Bounds, step: int) -> _Shapes:
+        forms = self._settings.forms
+        if not forms:
+            return _Shapes(bounds, None)
+        draws = [
+            self._draw(self._part_seeds(step, part), step, bounds) for part in range(self._parts)
+        ]
+        made = self._with_forms(draws, bounds, room=FORMS_ROOM)
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), made)
+        return _Shapes(bounds, like)
+
+    def _with_forms(self, draws: list[Draw], bounds: Bounds, **fit: Any) -> Edges:
+        lists = [
+            EdgeList(
+                draw.senders_e[: draw.num_edges],
+                np.repeat(np.arange(bounds.rows), np.diff(draw.offsets_r)),
+                draw.positions_e[: draw.num_edges],
+            )
+            for draw in draws
+        ]
+        rows = bounds.rows
+        return build_stacked_edges(
+            lists,
+            num_senders=rows,
+            num_receivers=rows,
+            forms=self._settings.forms,
+            num_edges=bounds.num_edges,
+            **fit,
+        )
+
+    def _part_seeds(self, step: int, part: int) -> np.ndarray:
+        seeds = self.seeds(step)
+        start, end = (len(seeds) * each // self._parts for each in (part, part + 1))
+        return seeds[start:end]
+
+    def _draw(self, seeds: np.ndarray, step: int, bounds: Bounds) -> Draw:
+        marks: Marks | None = getattr(self._threads, "marks", None)
+        if marks is None:
+            marks = self._threads.marks = self._sampler.marks()
+        return self._sampler.draw(seeds, step, bounds, marks)
+
+    def _made(self, step: int) -> Batch:
+        """Draw, gather and place the parts of this process's devices."""
+        shapes, weight = self._shapes, self._weight(step)
+        parts = {part: self._part(step, part, shapes, weight) for part in self._own_parts}
+        mesh, bounds = self._spread.mesh, shapes.bounds
+
+        def placed(spec: Any, by_part: dict[int, Any]) -> Any:
+            return place_local(mesh, spec, self._parts, by_part)
+
+        rows = placed(BY_ROW, {number: part.rows for number, part in parts.items()})
+        edges = placed(BY_PART, {number: part.edges for number, part in parts.items()})
+        hops = Hops(
+            self._parts,
+            tuple(np.cumsum(bounds.nodes).tolist()),
+            tuple(np.cumsum(bounds.edges).tolist()),
+        )
+        inputs = Inputs(**rows["inputs"])
+        return Batch(inputs, edges, rows["targets"], rows["weight"], rows["sum_scale"], hops)
+
+    def _weight(self, step: int) -> float:
+        """Of the batch's labels, so that the mean over an epoch's batches is that over labels."""
+        number_k = np.searchsorted(self._train, self.seeds(step))
+        return float(self._answers_k[number_k].sum() * self._steps / self._answers_k.sum())
+
+    def _part(self, step: int, part: int, shapes: _Shapes, weight: float) -> _Part:
+        bounds, host = shapes.bounds, self._host
+        draw = self._draw(self._part_seeds(step, part), step, bounds)
+        if shapes.like is None:
+            edges = Edges(
+                offsets_r=draw.offsets_r[None],
+                senders_e=draw.senders_e[None],
+                edge_ids_e=draw.positions_e.astype(np.uint32)[None],
+                sender_offsets_s=draw.sender_offsets_r[None],
+                receivers_by_sender_e=draw.receivers_by_sender_e[None],
+                sender_order_e=draw.sender_order_e[None],
+            )
+        else:
+            edges = self._with_forms([draw], bounds, like=shapes.like)
+        there_r = draw.nodes_r >= 0
+        rows, seeds = bounds.rows, bounds.nodes[0]
+        nodes = draw.nodes_r[there_r]
+        asked = nodes[: draw.needed.nodes[0]]
+        drawn_r = np.maximum(np.diff(draw.offsets_r), 1)
+        scale_r = np.where(np.diff(draw.offsets_r) > 0, draw.degrees_r / drawn_r, 1)
+
+        def of_nodes(source: Any, change: Any = None) -> np.ndarray:
+            some = source[nodes] if change is None else change(source[nodes])
+            out = np.zeros((rows, *some.shape[1:]), some.dtype)
+            out[there_r] = some
+            return out
+
+        def of_seeds(source: Any, fill: Any = 0) -> np.ndarray:
+            some = source[asked]
+            out = np.full((seeds, *some.shape[1:]), fill, some.dtype)
+            out[: len(some)] = some
+            return out
+
+        positional, edge_x = host.positional_np, host.edges.edge_x_ef
+        inputs = {
+            "x_nf": self._features(nodes, there_r, of_nodes),
+            "positional_np": None if positional is None else of_nodes(positional),
+            "edge_x_ef": None if edge_x is None else self._edge_rows(edge_x, draw),
+            "valid_n": there_r,
+            "degree_n": draw.degrees_r.astype(np.float32),
+            "node_ids_n": np.where(there_r, draw.nodes_r, host.graph.num_nodes).astype(np.uint32),
+        }
+        targets = {name: of_seeds(known) for name, known in host.targets.items()}
+        weight_r = np.zeros(seeds, np.float32)
+        weight_r[: len(asked)] = weight
+        known = {
+            "inputs": inputs,
+            "targets": targets,
+            "weight": weight_r,
+            "sum_scale": scale_r.astype(np.float32),
+        }
+        return _Part(draw, edges, known)
+
+    def _features(self, nodes: np.ndarray, there_r: np.ndarray, of_nodes: Any) -> np.ndarray:
+        if self._table is None:
+            return of_nodes(self._host.graph.x_nf, self._host.scale)
+        out = np.zeros((len(there_r), *self._table.shape[1:]), self._table.dtype)
+        start, ends = 0, np.cumsum(self._shapes.bounds.nodes)
+        # Rows of padding end each hop: every hop's are one stretch.
+        for first, end in zip([0, *ends[:-1]], ends, strict=True):
+            count = int(there_r[first:end].sum())
+            gather_rows(self._table, nodes[start : start + count], out[first:end])
+            start += count
+        return out
+
+    def _edge_rows(self, edge_x_ef: np.ndarray, draw: Draw) -> np.ndarray:
+        ids_e = self._host.edges.by_receiver.edge_ids_e
+        places_e = draw.positions_e[: draw.num_edges]
+        rows = edge_x_ef[places_e if ids_e is None else ids_e[places_e]]
+        out = np.zeros((len(draw.positions_e), *rows.shape[1:]), rows.dtype)
+        out[: len(rows)] = rows
+        return out
+
+
+def fan_outs(text: str, layers: int | None) -> tuple[int, ...]:
+    """The fan-out of each hop from "15,10,5", or "all"; one number is for each of the layers."""
+    numbers = tuple(ALL if each == "all" else int(each) for each in text.split(","))
+    if layers is None:
+        return numbers
+    if len(numbers) == 1:
+        return numbers * layers
+    if len(numbers) < layers:
+        raise UserError(
+            f"--fan-out has a number for each of the model's {layers} layers, or one for all; "
+            f"found {text}"
+        )
+    return numbers[:layers]
+
+
+def _labelled(host: Prepared) -> tuple[np.ndarray, np.ndarray]:
+    """The training nodes that have a label, and how many each has: those that a loss counts."""
+    targets = host.targets
+    if any(isinstance(known, Table) for known in targets.values()) or "train" not in targets:
+        raise UserError(
+            "--batching neighbours asks training nodes; this task asks something else. Use "
+            "--batching full."
+        )
+    nodes = np.flatnonzero(targets["train"])
+    answers_k = np.ones(len(nodes), np.int64)
+    for name, is_known in (("labels", lambda x: x >= 0), ("values", lambda x: ~np.isnan(x))):
+        known = targets.get(name)
+        if isinstance(known, np.ndarray):
+            answers_k = is_known(known[nodes]).reshape(len(nodes), -1).sum(axis=1)
+    nodes, answers_k = nodes[answers_k > 0], answers_k[answers_k > 0]
+    if not len(nodes):
+        raise UserError(f"{host.graph.name} has no labelled training nodes to draw from")
+    return nodes, answers_k
+
+
+def _scaled_table(host: Prepared) -> np.ndarray | None:
+    """The features as the model reads them, where they are in memory anyway and not too many."""
+    x_nf = host.graph.x_nf
+    plain = type(x_nf) is np.ndarray and x_nf.size * 4 <= TABLE_BYTES
+    return np.ascontiguousarray(host.scale(x_nf)) if plain else None
+
+
+def _with_room(needed: Bounds, sampler: Sampler) -> Bounds:
+    """Some more of each, in multiples, and a row of padding at least; no more nodes than there are."""
+
+    def more(counts: tuple[int, ...], most: int) -> tuple[int, ...]:
+        roomy = (-(-int(ROOM * each + 1) // MULTIPLE) * MULTIPLE for each in counts)
+        return tuple(min(each, most) for each in roomy)
+
+    most = sampler.num_nodes
+    return Bounds((needed.nodes[0], *more(needed.nodes[1:], most)), more(needed.edges, 2**31 - 1))
+
+
+def _own_parts(spread: Spread) -> list[int]:
+    """Parts whose device is of this process."""
+    here = jax.process_index()
+    devices = spread.mesh.devices.reshape(spread.shape.node, -1)
+    return [part for part, some in enumerate(devices) if some[0].process_index == here]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Each step trains on some nodes, and on what they draw of their neighbourhoods."""
+
+    name: str = "neighbours"
+    sees_all: bool = False
+
+    def refusal(self, spread: Spread, couples_nodes: str | None) -> Refusal | None:
+        """Seeds lie along the node axis, and nothing in the model mixes nodes of all of them."""
+        if refused := only_axes("--batching neighbours", (NODE,), spread.shape):
+            return refused
+        if couples_nodes is not None:
+            return Refusal(
+                f"a sampled step sees few nodes; {couples_nodes} mixes all nodes of the graph",
+                "Change that setting, or use --batching full",
+            )
+        return None
+
+    def training(self, evaluation: Spread) -> Spread:
+        """Without transport."""
+        return replace(evaluation, strategy=LOCAL)
+
+    def make(
+        self,
+        whole: Whole,
+        settings: BatchingSettings,
+        training: Spread,
+        progress: Progress | None = None,
+    ) -> Batches:
+        """Draw some batches, for their shapes."""
+        if progress is not None:
+            progress(0.9, "drawing batches, for their shapes")
+        return NeighbourBatches(whole, settings, training)
