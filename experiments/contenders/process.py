@@ -36,14 +36,16 @@ class Worker:
         folder: Path,
         cores: int | None = None,
         sources: Path | None = None,
+        module: str = "contenders.worker",
     ):
         """Start it; `ready` waits until it has loaded, and compiled if it does that.
 
-        `sources` is a tree with the packages to compare, in place of those of this process.
+        `sources` is a tree with the packages to compare, in place of those of this process;
+        `module` is what runs in it.
         """
         name = contender if sources is None else f"{contender}-{sources.name}"
         self._errors = (folder / f"{name}-{cores}.stderr").open("w+", encoding="utf-8")
-        command = [str(python), "-m", "contenders.worker", contender, str(folder)]
+        command = [str(python), "-m", module, contender, str(folder)]
         self._process = subprocess.Popen(
             command if cores is None else [*command, str(cores)],
             stdin=subprocess.PIPE,

@@ -1,25 +1,25 @@
 """Sampled neighbourhoods of some nodes in each step: for graphs that a device cannot hold.
 
 A step asks some training nodes, the seeds, and sees of the graph what they draw: so many in-edges,
-then as many of the nodes where those start, and so on, one hop for each layer (GraphSAGE, Hamilton et
-al. 2017). Choose it where the whole graph does not fit, or where many small steps learn faster than few
-exact ones. A device holds one batch and the next; only gradients travel between devices.
+then as many of the nodes where those start, and so on, one hop for each layer (GraphSAGE, Hamilton
+et al. 2017). Choose it where the whole graph does not fit, or where many small steps learn faster
+than few exact ones. A device holds one batch and the next; only gradients travel between devices.
 
-What is estimated, and how well (see README.md beside this file): an epoch asks every labelled training
-node once, and batches are weighted by their labels, so that the mean loss of an epoch's batches is the
-loss of the whole graph where the fan-out is "all". With fewer edges sums and means of neighbours are
-unbiased; attention, maxima, and whatever is not linear behind them, are not: they are consistent.
+What is estimated, and how well (see README.md beside this file): an epoch asks every labelled
+training node once, and batches are weighted by their labels, so that the mean loss of an epoch's
+batches is the loss of the whole graph where the fan-out is "all". With fewer edges sums and means
+of neighbours are unbiased; attention, maxima, and whatever is not linear behind them, are not: they
+are consistent.
 
-Batches are functions of the seed and the step. Their shapes are those of the largest of some that are
-drawn first, and some room; a batch that exceeds them makes all shapes grow and the step compile again,
-which is counted, and changes no number.
+Batches are functions of the seed and the step. Their shapes are those of the largest of some that
+are drawn first, and some room; a batch that exceeds them makes all shapes grow and the step compile
+again, which is counted, and changes no number.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -97,8 +97,6 @@ class NeighbourBatches:
         count = asked.sampler_threads or min(2, os.cpu_count() or 1)
         self._prefetch = Prefetch(self._made, ahead=asked.prefetch, threads=count)
         self._at, self._batch = -1, None
-        self._began = time.monotonic()
-        self._share = 0.0
 
     @property
     def whole(self) -> Batch:
@@ -119,11 +117,7 @@ class NeighbourBatches:
         """The batch of this step; those of the next are begun."""
         if self._batch is None or self.changes(step):
             self._batch, self._at = None, step
-            waited, began = self._prefetch.waited, self._began
             self._batch = self._fitting(step)
-            self._began = time.monotonic()
-            waited = self._prefetch.waited - waited
-            self._share = waited / max(self._began - began, 1e-9)
         return self._batch
 
     def changes(self, step: int) -> bool:
@@ -135,12 +129,8 @@ class NeighbourBatches:
         return 1
 
     def facts(self, step: int) -> dict[str, float]:
-        """How far it is, and what share of the time since the last step devices waited for this."""
-        return {
-            "epoch": step / self._steps,
-            "waiting": self._share,
-            "shapes_grown": float(self.grown),
-        }
+        """How far it is, and how often shapes had to grow."""
+        return {"epoch": step / self._steps, "shapes_grown": float(self.grown)}
 
     def close(self) -> None:
         """End the threads."""
@@ -216,7 +206,7 @@ class NeighbourBatches:
             EdgeList(
                 draw.senders_e[: draw.num_edges],
                 np.repeat(np.arange(bounds.rows), np.diff(draw.offsets_r)),
-                draw.positions_e[: draw.num_edges],
+                self._edge_ids(draw),
             )
             for draw in draws
         ]
@@ -272,7 +262,7 @@ class NeighbourBatches:
             edges = Edges(
                 offsets_r=draw.offsets_r[None],
                 senders_e=draw.senders_e[None],
-                edge_ids_e=draw.positions_e.astype(np.uint32)[None],
+                edge_ids_e=_padded(self._edge_ids(draw), bounds.num_edges).astype(np.uint32)[None],
                 sender_offsets_s=draw.sender_offsets_r[None],
                 receivers_by_sender_e=draw.receivers_by_sender_e[None],
                 sender_order_e=draw.sender_order_e[None],
@@ -292,28 +282,26 @@ class NeighbourBatches:
             out[there_r] = some
             return out
 
-        def of_seeds(source: Any, fill: Any = 0) -> np.ndarray:
-            some = source[asked]
-            out = np.full((seeds, *some.shape[1:]), fill, some.dtype)
-            out[: len(some)] = some
-            return out
-
         positional, edge_x = host.positional_np, host.edges.edge_x_ef
         inputs = {
             "x_nf": self._features(nodes, there_r, of_nodes),
             "positional_np": None if positional is None else of_nodes(positional),
-            "edge_x_ef": None if edge_x is None else self._edge_rows(edge_x, draw),
+            "edge_x_ef": (
+                None if edge_x is None else _padded(edge_x[self._edge_ids(draw)], bounds.num_edges)
+            ),
             "valid_n": there_r,
             "degree_n": draw.degrees_r.astype(np.float32),
             "node_ids_n": np.where(there_r, draw.nodes_r, host.graph.num_nodes).astype(np.uint32),
         }
-        targets = {name: of_seeds(known) for name, known in host.targets.items()}
-        weight_r = np.zeros(seeds, np.float32)
-        weight_r[: len(asked)] = weight
+        targets = {
+            name: _padded(known[asked], seeds)
+            for name, known in host.targets.items()
+            if isinstance(known, np.ndarray)
+        }
         known = {
             "inputs": inputs,
             "targets": targets,
-            "weight": weight_r,
+            "weight": np.full(seeds, weight, np.float32),
             "sum_scale": scale_r.astype(np.float32),
         }
         return _Part(draw, edges, known)
@@ -330,13 +318,17 @@ class NeighbourBatches:
             start += count
         return out
 
-    def _edge_rows(self, edge_x_ef: np.ndarray, draw: Draw) -> np.ndarray:
+    def _edge_ids(self, draw: Draw) -> np.ndarray:
+        """Numbers of the edges in the graph, by which dropout draws: as in a full batch."""
         ids_e = self._host.edges.by_receiver.edge_ids_e
         places_e = draw.positions_e[: draw.num_edges]
-        rows = edge_x_ef[places_e if ids_e is None else ids_e[places_e]]
-        out = np.zeros((len(draw.positions_e), *rows.shape[1:]), rows.dtype)
-        out[: len(rows)] = rows
-        return out
+        return places_e if ids_e is None else ids_e[places_e]
+
+
+def _padded(rows: np.ndarray, count: int) -> np.ndarray:
+    out = np.zeros((count, *rows.shape[1:]), rows.dtype)
+    out[: len(rows)] = rows
+    return out
 
 
 def fan_outs(text: str, layers: int | None) -> tuple[int, ...]:
@@ -382,7 +374,7 @@ def _scaled_table(host: Prepared) -> np.ndarray | None:
 
 
 def _with_room(needed: Bounds, sampler: Sampler) -> Bounds:
-    """Some more of each, in multiples, and a row of padding at least; no more nodes than there are."""
+    """Some more of each, in multiples; no more nodes of a hop than there are."""
 
     def more(counts: tuple[int, ...], most: int) -> tuple[int, ...]:
         roomy = (-(-int(ROOM * each + 1) // MULTIPLE) * MULTIPLE for each in counts)

@@ -1,12 +1,12 @@
 """Makes what the next steps need on threads of its own, while the devices compute.
 
-What is made is a function of its number, so nothing depends on the order in which threads get to it.
+What is made is a function of its number, so nothing depends on the order in which threads get to
+it.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
@@ -25,24 +25,18 @@ class Prefetch(Generic[T]):
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="gtjax batches")
         self._under_way: dict[int, Future[T]] = {}
         self._lock = threading.Lock()
-        self.waited = 0.0  # seconds, in all
-        self.last: int | None = None  # number beyond which nothing is needed
 
     def __call__(self, number: int) -> T:
-        """What was made, or is now waited for; what comes next is begun."""
-        started = time.monotonic()
+        """What was made, or else is waited for now; what comes next is begun."""
         with self._lock:
             wanted = range(number, number + 1 + self._ahead)
             for stale in [each for each in self._under_way if each not in wanted]:
                 self._under_way.pop(stale).cancel()
             for each in wanted:
-                beyond = self.last is not None and each > self.last
-                if each not in self._under_way and (each == number or not beyond):
+                if each not in self._under_way:
                     self._under_way[each] = self._pool.submit(self._make, each)
             asked = self._under_way.pop(number)
-        made = asked.result()
-        self.waited += time.monotonic() - started
-        return made
+        return asked.result()
 
     def forget(self) -> None:
         """Drop what was made ahead: it is made anew."""

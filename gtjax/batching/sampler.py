@@ -2,9 +2,10 @@
 
 Each node of a hop draws `min(fan_out, degree)` of its in-edges without replacement; the nodes that
 they start from are the next hop. Rows of the batch are numbered hop by hop, the seeds first, and a
-node that is met in two hops has a row, and a draw, in each: then along every path of layers each draw
-counts once, so that sums and means of a linear model are unbiased, and the edges of the first hops
-come first in both orders of the edges, so that layers need not compute what nobody reads any more.
+node that is met in two hops has a row, and a draw, in each: then along every path of layers each
+draw counts once, so that sums and means of a linear model are unbiased, and the edges of the first
+hops come first in both orders of the edges, so that layers need not compute what nobody reads any
+more.
 
 What is drawn is a hash of (seed, step, hop, node, slot): the same by native code and by numpy, on
 any number of threads or devices, and again when a run is resumed. A draw of 170,000 edges takes
@@ -155,7 +156,7 @@ class Sampler:
         `marks` is in use while it draws: one for each thread.
         """
         seeds = np.ascontiguousarray(seeds, np.int64)
-        if seeds.ndim != 1 or len(seeds) and not 0 <= seeds.min() <= seeds.max() < self.num_nodes:
+        if seeds.ndim != 1 or (len(seeds) and not 0 <= seeds.min() <= seeds.max() < self.num_nodes):
             raise ValueError(f"seeds are nodes, in 0..{self.num_nodes - 1}")
         if len(bounds.nodes) != self.hops + 1 or len(bounds.edges) != self.hops:
             raise ValueError(f"bounds are for {self.hops} hops; found {bounds}")
@@ -314,9 +315,7 @@ def gather_rows(table: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
     if len(rows) > len(out):
         raise ValueError(f"room for {len(out)} rows; found {len(rows)}")
     row_bytes = table.dtype.itemsize * int(np.prod(table.shape[1:], dtype=np.int64))
-    loaded.gather_rows(
-        table.ctypes.data, rows.ctypes.data, len(rows), row_bytes, out.ctypes.data
-    )
+    loaded.gather_rows(table.ctypes.data, rows.ctypes.data, len(rows), row_bytes, out.ctypes.data)
 
 
 def _bounds(counts: list[int], hops: int) -> Bounds:

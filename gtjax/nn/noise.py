@@ -44,10 +44,10 @@ class Noise:
         """A new draw of what to drop: the same however often it is called."""
         if self._key is None or rate == 0:
             return lambda x_nf: x_nf
-        seed = self.seed()
+        seed, known_n = self.seed(), self._node_ids_n  # as they are now: it may be called later
 
         def drop(x_nf: jax.Array) -> jax.Array:
-            ids_n = node_ids(x_nf, self._node_ids_n)
+            ids_n = node_ids(x_nf, known_n)
             kept_nf = uniform_bits(ids_n, x_nf.shape[1], seed) >= jnp.uint32(rate * 2.0**32)
             return jnp.where(kept_nf, x_nf / (1 - rate), 0).astype(x_nf.dtype)
 

@@ -156,6 +156,11 @@ class TrainConfig:
         _require(known, f"metric is one of {', '.join(metrics)}", repr(self.metric))
         rule = 'loss is "auto" or module:function'
         _require(self.asked.loss == "auto" or is_own(self.asked.loss), rule, repr(self.asked.loss))
+        if self.batches.batching == "neighbours" and setting_of(self.model, "label_input"):
+            raise ValueError(
+                "model.label_input shows the labels of all training nodes, of which a sampled step "
+                "sees few: leave it out, or use --batching full"
+            )
         for name, value in _numbers(self):
             _require(math.isfinite(value), f"{name} is finite", value)
 

@@ -141,8 +141,9 @@ class Program:
             batch.hops,
         )
         embeddings_nf = model.encoder(inputs, neighbours)
-        if batch.hops is not None:  # of the seeds alone, whatever the model has computed
-            embeddings_nf = batch.hops.rows(embeddings_nf, 0)
+        if (hops := batch.hops) is not None:  # of the seeds alone, whatever it has computed
+            embeddings_nf = hops.rows(embeddings_nf, 0)
+            inputs.noise.keep(lambda rows: hops.rows(rows, 0))
         outputs = model.head(embeddings_nf, inputs)
         for name, value in _named("output", outputs):
             inputs.see(name, value)

@@ -61,6 +61,15 @@ def _exactness(rows: Rows, program: Program) -> dict[str, Any]:
     """Whether steps saw the whole graph, and if not how much: over all draws of parts."""
     known = {"approximate": not program.exact, "batching": program.batching.name}
     known["wire"] = program.wire.name
+    waited = [row for row in rows if "waiting" in row]
+    if waited:
+        draws, steps = (
+            sum(row.get(name, 0.0) for row in waited[1:] or waited)
+            for name in ("draw_seconds", "seconds_per_step")
+        )
+        known["waiting"] = draws / max(draws + steps, 1e-9)
+        known["epochs"] = waited[-1].get("epoch", 0.0)
+        known["shapes_grown"] = int(waited[-1].get("shapes_grown", 0))
     seen = [row for row in rows if "coverage" in row]
     if not seen:
         return known

@@ -177,6 +177,9 @@ class Turns:
             took = time.monotonic() - started
         taken = int(state.step) - step  # fewer than `count` if one was not finite
         rows = _rows(step, losses[:taken], took)
+        if drawing and self.batches.span(step) == 1:  # the share of the time that devices waited
+            waited = drawing["draw_seconds"]
+            drawing["waiting"] = waited / (waited + took)
         rows[:1] = [row | self.batches.facts(step) | drawing for row in rows[:1]]
         if not healthy:
             run.folder.append_metrics(rows)

@@ -1,7 +1,8 @@
 """Where the hops of a sampled batch are among its rows and edges: static, so part of the program.
 
-Rows are numbered hop by hop, the seeds first, and the edges of a hop's receivers all start in the next
-hop: so what an op still needs, when so many ops follow it, are the first rows and the first edges.
+Rows are numbered hop by hop, the seeds first, and the edges of a hop's receivers all start in the
+next hop: so what an op still needs, when so many ops follow it, are the first rows and the first
+edges.
 """
 
 from __future__ import annotations

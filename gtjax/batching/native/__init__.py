@@ -1,7 +1,7 @@
 """The native library of sampled batches: where it is, and its functions.
 
-Built when the package is installed, if there is a C++ compiler; where there was none, `why_not` says
-so and numpy takes its place, with the same draws at a tenth of the speed or less.
+Built when the package is installed, if there is a C++ compiler; where there was none, `why_not`
+says so and numpy takes its place, with the same draws at a tenth of the speed or less.
 """
 
 from __future__ import annotations

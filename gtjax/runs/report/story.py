@@ -136,6 +136,13 @@ def _exactness(result: dict[str, Any]) -> str:
             f"{mean} of their neighbourhoods on average, between {least} and {most} from part to "
             "part. All metrics here are those of the whole graph."
         )
+    if "waiting" in result:
+        said += (
+            f" Steps saw a batch each, {result['epochs']:.1f} epochs in all; devices waited for "
+            f"batches {100 * result['waiting']:.0f} % of the time of steps. A batch was larger "
+            f"than the shapes that were compiled for {result['shapes_grown']} times: the step was "
+            "compiled again then, and nothing left out. All metrics here are of the whole graph."
+        )
     return paragraph(said)
 
 

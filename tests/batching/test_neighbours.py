@@ -1,0 +1,256 @@
+"""Sampled batches: exact where they see everything, unbiased where they promise it."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from gtjax.batching import neighbours
+from gtjax.batching.config import BatchesConfig
+from gtjax.batching.neighbours import fan_outs
+from gtjax.batching.sampler import ALL
+from gtjax.batching.source import Source
+from gtjax.batching.store import make_batches
+from gtjax.core.errors import UserError
+from gtjax.graph import Graph
+from gtjax.nn.config import (
+    DecoupledConfig,
+    GATConfig,
+    GATv2Config,
+    GCNConfig,
+    GINConfig,
+    SAGEConfig,
+    TransformerConfig,
+)
+from gtjax.runs.config import TrainConfig, with_model
+from gtjax.runs.program import Program
+from gtjax.sharding.config import ParallelConfig
+from gtjax.tasks.config import TaskConfig
+
+NODES = 61  # prime
+TOLERANCE = 2e-5  # float32 sums in another order
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    """A hub, isolated nodes, self-loops, edges that are there twice, and edge features."""
+    rng = np.random.default_rng(5)
+    splits = rng.integers(0, 4, NODES)
+    senders_e = rng.integers(0, NODES - 4, 300)
+    receivers_e = np.where(rng.random(300) < 0.3, 7, rng.integers(0, NODES - 4, 300))
+    senders_e[:20], receivers_e[:20] = senders_e[20:40], receivers_e[20:40]
+    return Graph(
+        senders_e,
+        receivers_e,
+        rng.standard_normal((NODES, 5)).astype(np.float32),
+        np.where(splits < 3, rng.integers(0, 3, NODES), -1),
+        {name: splits == number for number, name in enumerate(("train", "val", "test"))},
+        rng.standard_normal((300, 3)).astype(np.float32),
+    )
+
+
+def sampled(**changes) -> BatchesConfig:
+    return BatchesConfig(**{"batching": "neighbours", "fan_out": "all", **changes})
+
+
+def made(graph, model, batches, devices=1, **more):
+    """The program and the batches of a config."""
+    parallel = ParallelConfig(devices=devices)
+    config = TrainConfig(parallel=parallel, batches=batches, **more)
+    config = with_model(config, model)
+    program = Program(config, graph, config.task_of(graph))
+    return program, make_batches(Source(graph), program.settings, program.spread)
+
+
+def loss_and_gradient(program):
+    return jax.jit(jax.value_and_grad(program.loss))
+
+
+def assert_same(got, want, tolerance=TOLERANCE):
+    jax.tree.map_with_path(
+        lambda path, a, b: np.testing.assert_allclose(
+            a, b, rtol=tolerance, atol=tolerance, err_msg=jax.tree_util.keystr(path)
+        ),
+        got,
+        want,
+    )
+
+
+DROPPED = {"hidden": 8, "layers": 2, "dropout": 0.2, "input_dropout": 0.1}
+MODELS = [
+    GCNConfig(**DROPPED, residual=True),
+    SAGEConfig(**DROPPED, aggregation="max"),
+    GINConfig(**DROPPED),
+    GATConfig(**DROPPED, heads=2, attention_dropout=0.2),
+    GATv2Config(**DROPPED, heads=2, attention_dropout=0.2),
+    TransformerConfig(**DROPPED, heads=2, attention_dropout=0.2, norm="layer"),
+    DecoupledConfig(**DROPPED, heads=2),
+]
+
+
+class Own(nnx.Module):
+    """A model that knows nothing of sampling: sums, weights of its own, and a message."""
+
+    def __init__(self, sizes, *, rngs):
+        self.first = nnx.Linear(sizes.features, 6, rngs=rngs)
+        self.second = nnx.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, inputs, neighbours):
+        x_nf = nnx.relu(self.first(inputs.x_nf))
+        x_nf = x_nf + neighbours.sum(x_nf) / jnp.maximum(neighbours.degree_n, 1)[:, None]
+        return neighbours.aggregate(
+            lambda receiver, sender, edge, shared: jax.nn.tanh(receiver) * sender,
+            receiver=x_nf,
+            sender=self.second(x_nf),
+        )
+
+
+@pytest.mark.parametrize(
+    "model", [*MODELS, Own], ids=lambda model: getattr(model, "__name__", type(model).__name__)
+)
+def test_with_all_edges_loss_and_gradients_are_those_of_the_whole_graph(graph, model):
+    """On the seeds: here all training nodes; dropout included, which draws by node and edge."""
+    fan_out = "all,all" if model is Own else "all"
+    program, batches = made(graph, model, sampled(fan_out=fan_out, batch_size=1000))
+    full, whole = made(graph, model, BatchesConfig())
+    params, step = program.initial_state().params, jnp.int32(4)
+    got = loss_and_gradient(program)(params, batches.at(4), step)
+    assert_same(got, loss_and_gradient(full)(params, whole.at(4), step))
+    assert any(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(got[1]))
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_an_epoch_is_one_pass_over_the_labelled_training_nodes(graph, devices):
+    """The mean over its batches is the loss of the whole graph, and so is the gradient."""
+    model = GCNConfig(hidden=8, layers=2, dropout=0.0)
+    program, batches = made(graph, model, sampled(batch_size=4), devices)
+    full, whole = made(graph, model, BatchesConfig())
+    params = program.initial_state().params
+    counted = np.flatnonzero(graph.split_n["train"] & (graph.labels_n >= 0))
+    assert len(counted) % batches.steps_per_epoch  # batches differ in size
+    want = loss_and_gradient(full)(full.initial_state().params, whole.at(0), 0)
+    run, found = loss_and_gradient(program), []
+    for epoch in range(2):
+        steps = range(epoch * batches.steps_per_epoch, (epoch + 1) * batches.steps_per_epoch)
+        seen = np.concatenate([batches.seeds(step) for step in steps])
+        np.testing.assert_array_equal(np.sort(seen), counted)
+        found.append([run(params, batches.at(step), jnp.int32(0)) for step in steps])
+        mean = jax.tree.map(lambda *each: sum(each) / len(each), *found[-1])
+        assert_same(mean, want)
+    assert not np.array_equal(batches.seeds(0), batches.seeds(batches.steps_per_epoch))
+
+
+def test_many_devices_draw_what_one_does(graph):
+    """The same seeds and edges, however they are shared out: the same gradients."""
+    model = GATConfig(hidden=8, layers=2, heads=2, dropout=0.1)
+    results = []
+    for devices in (1, 3):
+        batches = sampled(fan_out="3,2", batch_size=9)
+        program, batches = made(graph, model, batches, devices)
+        params = program.initial_state().params
+        results.append(jax.device_get(loss_and_gradient(program)(params, batches.at(1), 1)))
+    assert_same(*results)
+
+
+class Linear(nnx.Module):
+    """Two hops of sums with GCN's weights and a node's own row, and no bend in it."""
+
+    def __init__(self, sizes, *, rngs):
+        self.first = nnx.Linear(sizes.features, 4, use_bias=False, rngs=rngs)
+        self.second = nnx.Linear(4, 4, use_bias=False, rngs=rngs)
+
+    def __call__(self, inputs, neighbours):
+        root_n1 = jax.lax.rsqrt(jnp.maximum(neighbours.degree_n, 1.0))[:, None]
+        h_nf = self.first(inputs.x_nf)
+        h_nf = 0.5 * h_nf + root_n1 * neighbours.sum(root_n1 * h_nf)
+        return 0.5 * h_nf + neighbours.mean(self.second(h_nf))
+
+
+def linear_loss(outputs, labels, counted):
+    """Linear in the outputs, so that what is unbiased there is unbiased in the gradient."""
+    sign = jnp.where(labels == 1, 1.0, -1.0)
+    return (sign * outputs[:, 0] * counted).sum() / jnp.maximum(counted.sum(), 1)
+
+
+DRAWS = 400
+TASK = TaskConfig(loss="tests.batching.test_neighbours:linear_loss")
+
+
+def bias_in_standard_errors(graph, change=lambda batch: batch):
+    """The largest, over parameters, of |mean gradient - exact one| over its standard error."""
+    more = {"asked": TASK}
+    train = graph.split_n["train"] & (graph.labels_n >= 0)
+    batches = sampled(fan_out="2,2", batch_size=int(train.sum()))
+    program, batches = made(graph, Linear, batches, **more)
+    full, whole = made(graph, Linear, BatchesConfig(), **more)
+    params = program.initial_state().params
+    exact = jax.grad(full.loss)(params, whole.at(0), 0)
+    gradient = jax.jit(jax.grad(program.loss))
+    found = [gradient(params, change(batches.at(step)), 0) for step in range(DRAWS)]
+
+    def apart(exact, *drawn):
+        drawn = np.stack(drawn)
+        error = drawn.std(axis=0, ddof=1) / np.sqrt(DRAWS)
+        varies = error > 1e-6
+        off = np.abs(drawn.mean(axis=0) - exact)
+        np.testing.assert_allclose(off[~varies], 0, atol=1e-5)
+        return (off[varies] / error[varies]).tolist()
+
+    leaves = zip(*map(jax.tree.leaves, [exact, *found]), strict=True)
+    return np.array(list(chain.from_iterable(apart(*each) for each in leaves)))
+
+
+def test_expected_gradients_of_sums_and_means_are_the_exact_ones(graph):
+    """Within 3 standard errors, for a model that is linear in what is drawn."""
+    off = bias_in_standard_errors(graph)
+    assert len(off) > 20
+    assert off.max() < 3.5  # the largest of some forty
+    assert np.sqrt((off**2).mean()) < 1.5
+
+
+def test_sums_that_are_not_scaled_are_biased(graph):
+    """Or the test above could not fail."""
+    off = bias_in_standard_errors(graph, lambda batch: batch._replace(sum_scale_n=None))
+    assert off.max() > 10
+
+
+def test_one_number_is_for_every_layer_and_too_few_are_refused():
+    assert fan_outs("10", 3) == (10, 10, 10)
+    assert fan_outs("15,all,5", 3) == (15, ALL, 5)
+    assert fan_outs("15,10,5", 2) == (15, 10)
+    assert fan_outs("15,10", None) == (15, 10)
+    with pytest.raises(UserError, match="3 layers"):
+        fan_outs("15,10", 3)
+
+
+@pytest.mark.parametrize("fan_out", ["0", "", "5,x", "-1"])
+def test_fan_outs_that_are_none(fan_out):
+    with pytest.raises(ValueError, match="fan_out is positive"):
+        sampled(fan_out=fan_out)
+
+
+def test_what_a_sampled_step_cannot_see_is_refused(graph):
+    with pytest.raises(UserError, match="mixes all nodes"):
+        made(graph, GCNConfig(norm="batch"), sampled())
+    with pytest.raises(ValueError, match="label_input"):
+        made(graph, SAGEConfig(label_input=True), sampled())
+
+
+def test_a_draw_that_exceeds_the_shapes_makes_them_grow_and_is_counted(graph, monkeypatch):
+    model = GCNConfig(hidden=8, layers=2, dropout=0.0)
+    program, batches = made(graph, model, sampled(fan_out="2,2", batch_size=5))
+    params = program.initial_state().params
+    want = [loss_and_gradient(program)(params, batches.at(step), step) for step in range(4)]
+    assert batches.grown == 0
+    monkeypatch.setattr(neighbours, "FIRST_DRAWS", 0)
+    monkeypatch.setattr(neighbours, "MULTIPLE", 1)
+    _, tight = made(graph, model, sampled(fan_out="2,2", batch_size=5))
+    got = [loss_and_gradient(program)(params, tight.at(step), step) for step in range(4)]
+    assert tight.grown > 0
+    assert tight.facts(3)["shapes_grown"] == tight.grown
+    assert_same(got, want, 1e-6)
