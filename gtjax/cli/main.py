@@ -24,6 +24,7 @@ COMMANDS = {
     "plan": "choose how to spread a graph over devices, and say why",
     "profile": "measure how fast the devices here compute and talk",
     "partition": "cut a graph into parts, and show what crosses between them",
+    "convert": "write a graph as mapped arrays, larger than memory if it has to be",
     "datasets": "list what can be loaded, or describe one data set",
     "doctor": "check versions and devices, and say how to fix them",
 }

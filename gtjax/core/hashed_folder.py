@@ -8,11 +8,14 @@ For all that is computed once and read by several processes, or again later: sto
 sharded batches, positional encodings. A folder appears under its name only once it is complete.
 Opening one reads the manifest alone; an array is read once, to check its hash, and mapped. What is
 truncated, changed or missing is an error that names the file and the remedy, never wrong numbers.
+Where reading all of it would take minutes, `mapped` checks size, shape and type only, and `verify`
+the hashes when they are wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +25,15 @@ import numpy as np
 
 from gtjax.core.errors import UserError
 from gtjax.core.hashed_files import (
+    hash_of_file,
     map_array,
+    map_unread,
     read_manifest,
     save_array,
     write_manifest,
     written_whole,
 )
+from gtjax.core.progress import Progress, ignore_progress
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,32 @@ class FolderFormat:
             known = {"format": self.name, "version": self.version}
             content = {**writer.content, **known, "files": writer.hashes}
             write_manifest(temporary / self.manifest, content)
+
+    def seal(
+        self,
+        temporary: Path,
+        paths: Iterable[Path],
+        content: dict[str, Any],
+        progress: Progress = ignore_progress,
+    ) -> None:
+        """Write the manifest of a folder whose arrays are all there: hashes, shapes and types.
+
+        For what is too large for `written`: whoever fills `temporary` can go on after a crash, and
+        renames it to its own name when this is done.
+        """
+        paths = sorted(paths)
+        total, done = sum(path.stat().st_size for path in paths) or 1, 0
+        hashes, arrays = {}, {}
+        with ThreadPoolExecutor(2) as workers:  # hashing lets other threads run
+            for path, digest in zip(paths, workers.map(hash_of_file, paths), strict=True):
+                name = path.relative_to(temporary).as_posix()
+                values = np.load(path, mmap_mode="r", allow_pickle=False)
+                hashes[name] = digest
+                arrays[name] = {"shape": list(values.shape), "dtype": values.dtype.str}
+                done += path.stat().st_size
+                progress(done / total, f"hashed {name}")
+        known = {"format": self.name, "version": self.version, "arrays": arrays}
+        write_manifest(temporary / self.manifest, {**content, **known, "files": hashes})
 
     def open(self, folder: str | Path) -> HashedFolder:
         """Open what was written; arrays are checked and mapped later, one by one."""
@@ -113,6 +145,27 @@ class HashedFolder:
             if name not in self:
                 raise UserError(f"{path} is not in {self.format.manifest}.")
             return map_array(path, self.content["files"][name], shape, dtype)
+
+    def mapped(self, name: str) -> np.ndarray:
+        """Map an array of a sealed folder, read-only, after a look at its size, shape and type."""
+        path = self.path / name
+        with self.remedied():
+            if name not in self:
+                raise UserError(f"{path} is not in {self.format.manifest}.")
+            known = self.content["arrays"][name]
+            return map_unread(path, tuple(known["shape"]), np.dtype(known["dtype"]))
+
+    def verify(self, progress: Progress = ignore_progress) -> None:
+        """Read every file and hold it against its hash."""
+        names = sorted(self.content["files"])
+        with ThreadPoolExecutor(2) as workers, self.remedied():
+            checks = workers.map(self._check, names)
+            for number, name in enumerate(names, start=1):
+                next(checks)
+                progress(number / len(names), f"checked {name}")
+
+    def _check(self, name: str) -> None:
+        map_array(self.path / name, self.content["files"][name])
 
     def remedied(self) -> AbstractContextManager[None]:
         """See `FolderFormat.remedied`."""

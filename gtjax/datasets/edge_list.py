@@ -46,11 +46,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, options: ReadOptions) -> Graph:
     """Read the edges, the nodes if there is a table of them, and draw a split if none is given."""
-    edge_file = _find_table(path, "edges") if path.is_dir() else path
-    assert edge_file is not None, "recognises() has seen it"
-    node_file = _find_table(edge_file.parent, "nodes")
-    if node_file == edge_file:
-        node_file = None
+    edge_file, node_file = tables_of(path)
     limits, found_out = options.limits, Columns()
     with in_file(edge_file):
         edges = edges_of(read_table(edge_file, limits), edge_file.name, limits, found_out)
@@ -61,7 +57,20 @@ def read(path: Path, options: ReadOptions) -> Graph:
         with in_file(node_file):
             nodes = nodes_of(read_table(node_file, limits), node_file.name, limits, found_out)
     with in_file(edge_file):
-        return graph_of(edges, nodes, options, path.name.split(".")[0] or "graph")
+        return graph_of(edges, nodes, options, name_of(path))
+
+
+def tables_of(path: Path) -> tuple[Path, Path | None]:
+    """The table of edges, and that of nodes if there is one."""
+    edge_file = _find_table(path, "edges") if path.is_dir() else path
+    assert edge_file is not None, "recognises() has seen it"
+    node_file = _find_table(edge_file.parent, "nodes")
+    return edge_file, None if node_file == edge_file else node_file
+
+
+def name_of(path: Path) -> str:
+    """What the graph of an edge list is called."""
+    return path.name.split(".")[0] or "graph"
 
 
 def graph_of(edges: EdgeTable, nodes: NodeTable, options: ReadOptions, name: str) -> Graph:
@@ -71,14 +80,15 @@ def graph_of(edges: EdgeTable, nodes: NodeTable, options: ReadOptions, name: str
         receivers_e=nodes.numbers_of(edges.target, "target"),
         x_nf=nodes.x_nf,
         labels_n=nodes.labels_n,
-        split_n=_split(nodes, options),
+        split_n=split_of(nodes, options),
         edge_x_ef=edges.edge_x_ef,
         name=name,
         names=nodes.names,
     )
 
 
-def _split(nodes: NodeTable, options: ReadOptions) -> dict[str, np.ndarray]:
+def split_of(nodes: NodeTable, options: ReadOptions) -> dict[str, np.ndarray]:
+    """The masks that a table of nodes has, else some that are drawn among the labelled."""
     if nodes.split_n is not None:
         return nodes.split_n
     if not is_known(nodes.labels_n).any():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,16 @@ class EdgeTable:
     edge_x_ef: np.ndarray | None
 
 
-def edges_of(table: pa.Table, where: str, limits: Limits, wanted: Columns) -> EdgeTable:
-    """Both ends and the features of the edges in a table; `where` is what it is called."""
+class EdgeColumns(NamedTuple):
+    """Which columns of a table are the ends of an edge, and which its features."""
+
+    source: int
+    target: int
+    features: list[int]
+
+
+def edge_columns(table: pa.Table, where: str, wanted: Columns) -> EdgeColumns:
+    """Which columns are what, of a table that has rows; `where` is what it is called."""
     if table.num_columns < 2:
         rule = "at least two columns, the ends of an edge"
         raise GraphFormatError("columns", rule, ", ".join(table.column_names) or "none")
@@ -42,13 +50,20 @@ def edges_of(table: pa.Table, where: str, limits: Limits, wanted: Columns) -> Ed
     assert source is not None
     assert target is not None
     if not table.num_rows:  # a CSV of no rows has columns of no type
-        return EdgeTable(_no_ids(), _no_ids(), None)
+        return EdgeColumns(source, target, [])
     for field, end in (("source", source), ("target", target)):
         column = table.column(end)
         if column.null_count or not (is_text(column.type) or is_integer(column.type)):
             found = f"{column.type}, {column.null_count} empty"
             raise GraphFormatError(field, "ids are integers or strings, never empty", found)
-    numeric = columns.features(wanted.edge_features, taken={source, target})
+    return EdgeColumns(source, target, columns.features(wanted.edge_features, {source, target}))
+
+
+def edges_of(table: pa.Table, where: str, limits: Limits, wanted: Columns) -> EdgeTable:
+    """Both ends and the features of the edges in a table; `where` is what it is called."""
+    source, target, numeric = edge_columns(table, where, wanted)
+    if not table.num_rows:
+        return EdgeTable(_no_ids(), _no_ids(), None)
     edge_x_ef = None
     if numeric:
         limits.check_bytes("columns", 4 * table.num_rows * len(numeric))

@@ -46,9 +46,7 @@ def recognises(path: Path) -> bool:
 def read(path: Path, options: ReadOptions) -> Graph:
     """Read one graph."""
     with NpzArchive(path, options.limits) as archive:
-        num_nodes = archive.scalar("num_nodes", kinds="iu")
-        if not 1 <= num_nodes < 2**32:
-            raise GraphFormatError("num_nodes", f"a graph has 1 to {2**32 - 1} nodes", num_nodes)
+        num_nodes = num_nodes_of(archive)
         edge_index = archive.array("edge_index", ndim=(2,), kinds="iu")
         if edge_index.shape[0] != 2:
             rule = "two rows, senders and receivers"
@@ -59,14 +57,22 @@ def read(path: Path, options: ReadOptions) -> Graph:
             receivers_e=edge_index[1],
             x_nf=_features(archive, num_nodes, options.limits),
             labels_n=_labels(archive, num_nodes, options.limits),
-            split_n=_masks(archive, 0 if "graph_ids" in archive else options.split),
+            split_n=masks_of(archive, 0 if "graph_ids" in archive else options.split),
             edge_x_ef=_edge_features(archive, options.limits),
             name=path.stem,
-            names=_names(archive),
+            names=names_of(archive),
             graphs=_graphs(archive, options),
             links=_links(archive),
         )
     return graph if is_directed else graph.symmetrised()
+
+
+def num_nodes_of(archive: NpzArchive) -> int:
+    """How many nodes the graph has."""
+    num_nodes = archive.scalar("num_nodes", kinds="iu")
+    if not 1 <= num_nodes < 2**32:
+        raise GraphFormatError("num_nodes", f"a graph has 1 to {2**32 - 1} nodes", num_nodes)
+    return num_nodes
 
 
 def save_npz(graph: Graph, path: str | Path, *, compress: bool = False) -> None:
@@ -136,7 +142,8 @@ def _labels(archive: NpzArchive, num_nodes: int, limits: Limits) -> np.ndarray:
     return np.full(num_nodes, -1, np.int32)
 
 
-def _names(archive: NpzArchive) -> Names:
+def names_of(archive: NpzArchive) -> Names:
+    """Names of nodes, classes and features."""
     if "names" not in archive:
         return Names()
     return Names.from_bytes(archive.array("names", ndim=(1,), kinds="u"))
@@ -161,7 +168,7 @@ def _graphs(archive: NpzArchive, options: ReadOptions) -> ManyGraphs | None:
             raise GraphFormatError("graph_folds", rule, len(folds_g))
         split_g = _fold(folds_g, options.split)
     else:
-        split_g = _masks(archive, options.split, "graph_")
+        split_g = masks_of(archive, options.split, "graph_")
     return ManyGraphs(archive.array("graph_ids", ndim=(1,), kinds="iu"), labels_g, split_g)
 
 
@@ -176,7 +183,8 @@ def _fold(folds_g: np.ndarray, split: int) -> dict[str, np.ndarray]:
     return {"train": ~test_g & ~val_g, "val": val_g, "test": test_g}
 
 
-def _masks(archive: NpzArchive, split: int, of: str = "") -> dict[str, np.ndarray]:
+def masks_of(archive: NpzArchive, split: int, of: str = "") -> dict[str, np.ndarray]:
+    """The masks of one of the splits; `of` is what comes before their names."""
     masks: dict[str, np.ndarray] = {}
     for name in SPLITS:
         key = f"{of}{name}_mask"

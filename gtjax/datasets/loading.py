@@ -37,6 +37,9 @@ def load(
 ) -> Graph:
     """Load a graph by the name of a generator or data set, or by path.
 
+    The folder of a stored graph (`gtjax convert`) is opened and not read: what comes back is a
+    `StoredGraph`, which has the read-only surface of a graph.
+
     split:     which of several stored splits, or which draw where none is stored; or
                "random:60/20/20", which draws among all that has a label, whatever is stored,
                by `seed` or as in "random:60/20/20:3" by its own; "stratified:..." takes these
@@ -51,14 +54,23 @@ def load(
         graph = load(name_or_path, seed=seed, limits=limits, cache_dir=cache_dir)
         return drawn.of(graph, seed) if graph.labelled.any() else graph
     options = ReadOptions(split, seed, limits or Limits())
+    path = located(name_or_path, options.limits, cache_dir)
+    return generate(str(name_or_path), seed) if path is None else _read(path, options)
+
+
+def located(
+    name_or_path: str | Path, limits: Limits, cache_dir: str | Path | None = None
+) -> Path | None:
+    """Where data is, downloaded if it has to be; None if it is a generator's."""
+    _check(name_or_path, 0, 0)
     name = _name_in(name_or_path)
     if name in CATALOGUE:
         if name != name_or_path:
             raise UserError(f"{name} is downloaded and takes no options: {name_or_path!r}.")
-        return _read(fetch(CATALOGUE[name], options.limits, cache_dir), options)
+        return fetch(CATALOGUE[name], limits, cache_dir)
     if name is not None and name in generators():
-        return generate(str(name_or_path), seed)
-    return _read(_existing(name_or_path), options)
+        return None
+    return _existing(name_or_path)
 
 
 def _check(name_or_path: Any, split: Any, seed: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -85,14 +85,41 @@ def without_nodes_table(edges: EdgeTable, limits: Limits) -> NodeTable:
     return NodeTable(ids, x_nf, np.full(len(ids), -1, np.int32), None, names)
 
 
-def nodes_of(table: pa.Table, where: str, limits: Limits, wanted: Columns) -> NodeTable:
-    """Ids, features, labels and split of the nodes in a table; `where` is what it is called."""
-    import pyarrow as pa
+class NodeColumns(NamedTuple):
+    """Which columns of a table of nodes are what."""
 
+    id: int | None
+    others: list[int]
+    """Label and split."""
+    features: list[int]
+
+
+def node_columns(table: pa.Table, where: str, wanted: Columns) -> NodeColumns:
+    """Which columns are what; looks at names and types alone."""
+    columns = _distinct_columns(table, where)
+    at = columns.named(wanted.id, ("id",))
+    named = [columns.named(wanted.label, _LABEL_NAMES), columns.named(wanted.split, ("split",))]
+    others = [i for i in named if i is not None]
+    if named[1] is None:
+        others += [i for i, name in enumerate(columns.folded) if name in _SPLIT_WORDS]
+    others = [i for i in dict.fromkeys(others) if i != at]
+    taken = set(others) if at is None else {*others, at}
+    return NodeColumns(at, others, columns.features(wanted.features, taken))
+
+
+def _distinct_columns(table: pa.Table, where: str) -> TableColumns:
     columns = TableColumns(table, where)
     name, times = Counter(columns.folded).most_common(1)[0] if columns.folded else ("", 0)
     if times > 1:
         raise GraphFormatError("columns", "column names are distinct", name)
+    return columns
+
+
+def nodes_of(table: pa.Table, where: str, limits: Limits, wanted: Columns) -> NodeTable:
+    """Ids, features, labels and split of the nodes in a table; `where` is what it is called."""
+    import pyarrow as pa
+
+    columns = _distinct_columns(table, where)
     taken: set[int] = set()
     ids = pa.array(np.arange(table.num_rows), pa.int64())
     if (at := columns.named(wanted.id, ("id",))) is not None:

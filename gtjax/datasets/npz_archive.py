@@ -63,14 +63,19 @@ class NpzArchive:
             raise GraphFormatError(key, "this key is required", present)
         with parsing(key, "a readable .npy array"), self._zip.open(self._members[key]) as stream:
             array = self._read(key, stream)
-        if array.ndim not in ndim:
-            rule = f"an array of {' or '.join(map(str, ndim))} dimensions"
-            raise GraphFormatError(key, rule, f"shape {list(array.shape)}")
-        if array.dtype.kind not in kinds:
-            names = {"b": "booleans", "i": "integers", "u": "integers", "f": "real numbers"}
-            rule = "values are " + " or ".join(dict.fromkeys(names[kind] for kind in kinds))
-            raise GraphFormatError(key, rule, array.dtype)
+        _check_kind(key, array.shape, array.dtype, ndim, kinds)
         return array
+
+    def stream(self, key: str, *, ndim: tuple[int, ...], kinds: str) -> ArrayStream:
+        """The array at `key`, to be read bit by bit; close it."""
+        if key not in self._members:
+            present = ", ".join(sorted(self._members)) or "no array"
+            raise GraphFormatError(key, "this key is required", present)
+        with parsing(key, "a readable .npy array"):
+            stream = self._zip.open(self._members[key])
+            dtype, shape, fortran_order = self._checked_header(key, stream)
+        _check_kind(key, shape, dtype, ndim, kinds)
+        return ArrayStream(key, stream, dtype, shape, fortran_order)
 
     def scalar(self, key: str, *, kinds: str) -> int:
         """The single integer or boolean at `key`."""
@@ -93,6 +98,20 @@ class NpzArchive:
         return members
 
     def _read(self, key: str, stream: IO[bytes]) -> np.ndarray:
+        dtype, shape, fortran_order = self._checked_header(key, stream)
+        num_bytes = math.prod(shape) * dtype.itemsize
+        self._limits.check_bytes(key, num_bytes)
+        buffer = np.empty(num_bytes, np.uint8)
+        _fill(key, buffer, stream)
+        if dtype.kind == "b" and buffer.size and buffer.max() > 1:
+            raise GraphFormatError(key, "booleans are stored as 0 or 1", int(buffer.max()))
+        array = buffer.view(dtype).reshape(shape, order="F" if fortran_order else "C")
+        return array.astype(dtype.newbyteorder("="), copy=False)
+
+    def _checked_header(
+        self, key: str, stream: IO[bytes]
+    ) -> tuple[np.dtype, tuple[int, ...], bool]:
+        """Type, shape and order, which agree with the size of the member."""
         info = self._members[key]
         possible = info.compress_size
         if info.compress_type == zipfile.ZIP_DEFLATED:
@@ -107,13 +126,50 @@ class NpzArchive:
         if num_bytes != info.file_size - header_bytes:
             rule = f"shape and type agree with {info.file_size - header_bytes} bytes of data"
             raise GraphFormatError(key, rule, f"{dtype} {list(shape)}")
-        self._limits.check_bytes(key, num_bytes)
-        buffer = np.empty(num_bytes, np.uint8)
-        _fill(key, buffer, stream)
-        if dtype.kind == "b" and buffer.size and buffer.max() > 1:
-            raise GraphFormatError(key, "booleans are stored as 0 or 1", int(buffer.max()))
-        array = buffer.view(dtype).reshape(shape, order="F" if fortran_order else "C")
-        return array.astype(dtype.newbyteorder("="), copy=False)
+        return dtype, shape, fortran_order
+
+
+class ArrayStream:
+    """An array of an archive, read in the order in which it is stored."""
+
+    def __init__(
+        self, key: str, stream: IO[bytes], dtype: np.dtype, shape: tuple[int, ...], fortran: bool
+    ):
+        self._key, self._stream, self.dtype = key, stream, dtype
+        self.shape, self.fortran = shape, fortran
+
+    def skip(self, count: int) -> ArrayStream:
+        """Leave out so many values."""
+        with parsing(self._key, "a readable .npy array"):
+            left = count * self.dtype.itemsize
+            while left and (data := self._stream.read(min(_CHUNK_BYTES, left))):
+                left -= len(data)
+        return self
+
+    def take(self, count: int) -> np.ndarray:
+        """The next values."""
+        buffer = np.empty(count * self.dtype.itemsize, np.uint8)
+        with parsing(self._key, "a readable .npy array"):
+            _fill(self._key, buffer, self._stream)
+        if self.dtype.kind == "b" and buffer.size and buffer.max() > 1:
+            raise GraphFormatError(self._key, "booleans are stored as 0 or 1", int(buffer.max()))
+        return buffer.view(self.dtype).astype(self.dtype.newbyteorder("="), copy=False)
+
+    def close(self) -> None:
+        """Free it."""
+        self._stream.close()
+
+
+def _check_kind(
+    key: str, shape: tuple[int, ...], dtype: np.dtype, ndim: tuple[int, ...], kinds: str
+) -> None:
+    if len(shape) not in ndim:
+        rule = f"an array of {' or '.join(map(str, ndim))} dimensions"
+        raise GraphFormatError(key, rule, f"shape {list(shape)}")
+    if dtype.kind not in kinds:
+        names = {"b": "booleans", "i": "integers", "u": "integers", "f": "real numbers"}
+        rule = "values are " + " or ".join(dict.fromkeys(names[kind] for kind in kinds))
+        raise GraphFormatError(key, rule, dtype)
 
 
 def member_names(path: Path) -> frozenset[str]:

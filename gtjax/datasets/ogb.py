@@ -56,9 +56,7 @@ def recognises(path: Path) -> bool:
 def read(path: Path, options: ReadOptions) -> Graph:
     """Read one graph with its official split."""
     raw_folder, limits = path / "raw", options.limits
-    if (raw_folder / "num-node-dict.csv.gz").is_file():
-        rule = "one type of node and of edge; take the relation you need as an edge list"
-        raise GraphFormatError("num-node-dict.csv.gz", rule, "a graph of several types")
+    check_one_type(raw_folder)
     if (raw_folder / "data.npz").is_file():
         raw = _read_binary(raw_folder, limits)
     else:
@@ -76,20 +74,35 @@ def read(path: Path, options: ReadOptions) -> Graph:
         receivers_e=raw.edge_index[1],
         x_nf=x_nf,
         labels_n=labels_n,
-        split_n=_read_split(path / "split", raw.num_nodes, options),
+        split_n=read_split(path / "split", raw.num_nodes, options),
         edge_x_ef=raw.edge_x_ef,
         name=name,
-        names=_names(path / "mapping", labels_n, limits),
+        names=names_of(path / "mapping", labels_n, limits),
     )
-    return graph.symmetrised() if name.lower().endswith(_STORED_ONCE) else graph
+    return graph.symmetrised() if is_stored_once(name) else graph
 
 
-def _names(folder: Path, labels_n: np.ndarray, limits: Limits) -> Names:
+def check_one_type(raw_folder: Path) -> None:
+    """Refuse graphs of several types of nodes."""
+    if (raw_folder / "num-node-dict.csv.gz").is_file():
+        rule = "one type of node and of edge; take the relation you need as an edge list"
+        raise GraphFormatError("num-node-dict.csv.gz", rule, "a graph of several types")
+
+
+def is_stored_once(name: str) -> bool:
+    """Whether OGB itself reads every edge of a set of this name reversed as well."""
+    return name.lower().endswith(_STORED_ONCE)
+
+
+def names_of(folder: Path, labels_n: np.ndarray, limits: Limits, *, of_nodes: bool = True) -> Names:
+    """Names of nodes and classes in a folder `mapping`, as far as it has all of them."""
     classes: list[str] = []
     if labels_n.ndim == 1:
         count = int(labels_n.max(initial=-1)) + 1
         classes = _numbered_names(folder, "labelidx2*.csv.gz", count, limits) or []
-    nodes = _numbered_names(folder, "nodeidx2*.csv.gz", len(labels_n), limits)
+    nodes = None
+    if of_nodes:
+        nodes = _numbered_names(folder, "nodeidx2*.csv.gz", len(labels_n), limits)
     return Names(
         None if nodes is None else np.array(nodes, str),
         tuple(classes) if len(set(classes)) == len(classes) else (),
@@ -113,9 +126,9 @@ def _numbered_names(folder: Path, pattern: str, count: int, limits: Limits) -> l
 
 
 def _read_text(folder: Path, limits: Limits) -> _Raw:
-    num_nodes = _single_count(folder / "num-node-list.csv.gz", limits)
-    num_edges = _single_count(folder / "num-edge-list.csv.gz", limits)
-    edges = _table(folder / "edge.csv.gz", limits, "integers", columns=2)
+    num_nodes = single_count(folder / "num-node-list.csv.gz", limits)
+    num_edges = single_count(folder / "num-edge-list.csv.gz", limits)
+    edges = table_of(folder / "edge.csv.gz", limits, "integers", columns=2)
     if edges is None:
         raise GraphFormatError("edge.csv.gz", "this file is required", "no file")
     if len(edges) != num_edges:
@@ -124,9 +137,9 @@ def _read_text(folder: Path, limits: Limits) -> _Raw:
     return _Raw(
         num_nodes,
         np.ascontiguousarray(edges.T),
-        _table(folder / "node-feat.csv.gz", limits, "reals"),
-        _table(folder / "edge-feat.csv.gz", limits, "reals"),
-        _table(folder / "node-label.csv.gz", limits, "reals"),
+        table_of(folder / "node-feat.csv.gz", limits, "reals"),
+        table_of(folder / "edge-feat.csv.gz", limits, "reals"),
+        table_of(folder / "node-label.csv.gz", limits, "reals"),
     )
 
 
@@ -147,17 +160,27 @@ def _read_binary(folder: Path, limits: Limits) -> _Raw:
         with in_file(label_file), NpzArchive(label_file, limits) as archive:
             labels = archive.array("node_label", ndim=(1, 2), kinds="biuf")
             labels = labels.reshape(len(labels), -1) if labels.size else labels
-    return _Raw(_checked_count(num_nodes), edge_index, x_nf, edge_x_ef, labels)
+    return _Raw(checked_count(num_nodes), edge_index, x_nf, edge_x_ef, labels)
 
 
 def _labels(raw: _Raw, limits: Limits) -> np.ndarray:
     if raw.labels is None:
         limits.check_bytes("num-node-list", 4 * raw.num_nodes)
         return np.full(raw.num_nodes, -1, np.int32)
-    if raw.labels.ndim != 2 or len(raw.labels) != raw.num_nodes:
-        rule = f"one row for each of {raw.num_nodes} nodes"
-        raise GraphFormatError("node-label", rule, f"shape {list(raw.labels.shape)}")
-    labels = raw.labels.astype(np.float64)
+    check_label_shape(raw.labels.shape, raw.num_nodes)
+    return label_numbers(raw.labels)
+
+
+def check_label_shape(shape: tuple[int, ...], num_nodes: int) -> None:
+    """A row of labels for every node."""
+    if len(shape) != 2 or shape[0] != num_nodes:
+        rule = f"one row for each of {num_nodes} nodes"
+        raise GraphFormatError("node-label", rule, f"shape {list(shape)}")
+
+
+def label_numbers(found: np.ndarray) -> np.ndarray:
+    """Labels [nodes, columns] as whole numbers, -1 where unlabelled; [nodes] if it is one column."""
+    labels = found.astype(np.float64)
     labels[np.isnan(labels)] = -1
     if (labels != np.floor(labels)).any() or np.abs(labels).max(initial=0) >= 2**31:
         raise GraphFormatError("node-label", "labels are integers or nan", "another number")
@@ -165,7 +188,8 @@ def _labels(raw: _Raw, limits: Limits) -> np.ndarray:
     return labels[:, 0] if labels.shape[1] == 1 else labels
 
 
-def _read_split(folder: Path, num_nodes: int, options: ReadOptions) -> dict[str, np.ndarray]:
+def read_split(folder: Path, num_nodes: int, options: ReadOptions) -> dict[str, np.ndarray]:
+    """The masks of one of the schemes in a folder."""
     schemes = (
         sorted(scheme for scheme in folder.iterdir() if scheme.is_dir()) if folder.is_dir() else []
     )
@@ -178,7 +202,7 @@ def _read_split(folder: Path, num_nodes: int, options: ReadOptions) -> dict[str,
         return masks
     for name, stem in _MASK_FILES.items():
         file = schemes[options.split] / f"{stem}.csv.gz"
-        nodes = _table(file, options.limits, "integers", columns=1)
+        nodes = table_of(file, options.limits, "integers", columns=1)
         if nodes is None:
             continue
         if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes:
@@ -191,26 +215,29 @@ def _read_split(folder: Path, num_nodes: int, options: ReadOptions) -> dict[str,
     return masks
 
 
-def _table(
+def table_of(
     file: Path, limits: Limits, kind: Literal["integers", "reals"], columns: int | None = None
 ) -> np.ndarray | None:
+    """The numbers in a file, None if it is not there."""
     if not file.is_file():
         return None
     with in_file(file):
         return read_numbers(file, limits, kind, columns)
 
 
-def _single_count(file: Path, limits: Limits) -> int:
-    counts = _table(file, limits, "integers", columns=1)
+def single_count(file: Path, limits: Limits) -> int:
+    """The one number in a file."""
+    counts = table_of(file, limits, "integers", columns=1)
     if counts is None:
         raise GraphFormatError(file.name, "this file is required", "no file")
     with in_file(file):
         if len(counts) != 1:
             raise GraphFormatError("count", "one graph a folder", f"{len(counts)} graphs")
-        return _checked_count(int(counts[0, 0]))
+        return checked_count(int(counts[0, 0]))
 
 
-def _checked_count(count: int) -> int:
+def checked_count(count: int) -> int:
+    """A count, if it is not absurd."""
     if not 0 <= count <= 2**40:
         raise GraphFormatError("count", "a count is in 0..2^40", count)
     return count

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from gtjax.datasets import edge_list, gnn_benchmark, gtjax_npz, linqs, ogb, refused
+from gtjax.datasets import edge_list, gnn_benchmark, gtjax_npz, linqs, ogb, refused, stored_graph
 from gtjax.datasets.reader import Reader
 
 # The first reader that recognises a path reads it.
 READERS = (
     Reader("pickle (refused)", refused.recognises, refused.read),
+    Reader("stored graph", stored_graph.recognises, stored_graph.read),
     Reader("OGB folder", ogb.recognises, ogb.read),
     Reader("LINQS .content and .cites", linqs.recognises, linqs.read),
     Reader("gnn-benchmark .npz", gnn_benchmark.recognises, gnn_benchmark.read),

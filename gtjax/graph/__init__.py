@@ -21,6 +21,7 @@ from gtjax.graph.pyg import from_pyg, to_pyg
 from gtjax.graph.required import required_graph
 from gtjax.graph.rows import Table
 from gtjax.graph.statistics import statistics
+from gtjax.graph.stored import StoredGraph
 
 __all__ = [
     "CSR",
@@ -30,6 +31,7 @@ __all__ = [
     "Links",
     "ManyGraphs",
     "Names",
+    "StoredGraph",
     "Table",
     "from_dgl",
     "from_edges",

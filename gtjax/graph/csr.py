@@ -7,6 +7,7 @@ Grouping is a counting sort, linear in the edges: ten million edges take about h
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,12 +28,46 @@ class CSR:
 
     def __post_init__(self) -> None:
         for array in (self.offsets, self.neighbours_e, self.edge_ids_e):
-            array.flags.writeable = False
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
 
     @property
     def degrees_n(self) -> np.ndarray:
         """Number of edges in each row."""
         return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The numbers 0, 1, 2 and so on as edge ids, where an edge's id is its position: never stored."""
+
+    count: int
+
+    @property
+    def shape(self) -> tuple[int]:
+        """[count]."""
+        return (self.count,)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the numbers that are given."""
+        return np.dtype(np.int64)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, some: Any) -> np.ndarray:
+        if isinstance(some, slice):
+            return np.arange(*some.indices(self.count))
+        chosen = np.asarray(some)
+        if chosen.dtype == np.bool_:
+            return np.flatnonzero(chosen)
+        return np.where(chosen < 0, chosen + self.count, chosen).astype(np.int64)
+
+
+def edge_ids(csr: CSR, some: Any) -> np.ndarray:
+    """Which edges stand at some positions, a slice or a list, of a graph in memory or stored."""
+    return np.asarray(csr.edge_ids_e[some])
 
 
 def build_csr(rows_e: np.ndarray, neighbours_e: np.ndarray, num_rows: int) -> CSR:

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from gtjax.core.errors import UserError
 from gtjax.graph.csr import CSR, build_csr, inverse_order, stable_pair_order
 from gtjax.graph.links import Links
 from gtjax.graph.many import ManyGraphs
 from gtjax.graph.names import Names
-from gtjax.graph.splits import Shares, is_known, random_masks
+from gtjax.graph.splits import Shares, is_known, random_split_of
 from gtjax.graph.validation import validated_fields
 
 SPLITS = ("train", "val", "test")
@@ -235,16 +234,10 @@ class Graph:
 
         Of nodes, or of graphs where there are many; `stratified` takes the shares of each class.
         """
-        if not self.labelled.any():
-            raise UserError(
-                f"a split is drawn among what has a label; {self.name} has no labels. Give them as "
-                f"labels_n, or where there are many graphs as labels_g."
-            )
-        if not isinstance(seed, int | np.integer) or seed < 0:
-            raise UserError(f"the seed of a split is an integer, 0 or more; found {seed!r}")
         shares = Shares(train, val, test)
-        masks = random_masks(self.labels, shares, int(seed), stratified=stratified)
-        return self.with_splits(**masks)
+        return self.with_splits(
+            **random_split_of(self.labels, shares, seed, self.name, stratified=stratified)
+        )
 
     @cached_property
     def _lacks_reverse_e(self) -> np.ndarray:

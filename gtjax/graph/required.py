@@ -7,6 +7,7 @@ from typing import Any
 
 from gtjax.core.errors import UserError
 from gtjax.graph.graph import Graph
+from gtjax.graph.stored import StoredGraph
 
 # By the top-level module of the type.
 _CONVERTERS = {
@@ -24,9 +25,14 @@ _CONVERTERS = {
 
 
 def required_graph(graph: Any, function: str) -> Graph:
-    """The graph that was given; anything else is refused with what makes a graph of it."""
+    """The graph that was given; anything else is refused with what makes a graph of it.
+
+    A stored graph is read into memory, or refused if it does not fit.
+    """
     if isinstance(graph, Graph):
         return graph
+    if isinstance(graph, StoredGraph):
+        return graph.in_memory()
     kind = type(graph)
     advice = _CONVERTERS.get(kind.__module__.partition(".")[0])
     if isinstance(graph, str | Path):

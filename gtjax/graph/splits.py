@@ -84,6 +84,25 @@ class RandomSplit:
         return graph.with_random_splits(**shares, seed=seed, stratified=self.stratified)
 
 
+def random_split_of(
+    labels: np.ndarray,
+    shares: Shares,
+    seed: Any,
+    name: str,
+    *,
+    stratified: bool,
+) -> dict[str, np.ndarray]:
+    """`random_masks` of the labels of a graph of this name, if it has any and the seed is one."""
+    if not is_known(labels).any():
+        raise UserError(
+            f"a split is drawn among what has a label; {name} has no labels. Give them as "
+            f"labels_n, or where there are many graphs as labels_g."
+        )
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise UserError(f"the seed of a split is an integer, 0 or more; found {seed!r}")
+    return random_masks(labels, shares, int(seed), stratified=stratified)
+
+
 def random_masks(
     labels: np.ndarray, shares: Shares, seed: int | Sequence[int], *, stratified: bool
 ) -> dict[str, np.ndarray]:

@@ -79,12 +79,17 @@ def _features(field: str, array: Any) -> np.ndarray:
             array = array.astype(np.float32)
     rows = max(1, _BLOCK // max(1, array.shape[1]))
     for start in range(0, len(array), rows):
-        finite = np.isfinite(array[start : start + rows])
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            value = f"{array[start + row, column]} in row {start + row}, column {column}"
-            raise GraphFormatError(field, "features are finite", value)
+        check_finite(field, array[start : start + rows], start)
     return array
+
+
+def check_finite(field: str, rows: np.ndarray, first_row: int = 0) -> None:
+    """Refuse features that are not finite; `first_row` is the number of the first of these rows."""
+    finite = np.isfinite(rows)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        value = f"{rows[row, column]} in row {first_row + row}, column {column}"
+        raise GraphFormatError(field, "features are finite", value)
 
 
 def _node_numbers(field: str, array: Any, num_nodes: int) -> np.ndarray:
@@ -147,6 +152,16 @@ def _splits(
         owner[mask] = number
         result[split] = _read_only(mask)
     return MappingProxyType(result)
+
+
+def checked_splits(masks: Any, labels_n: np.ndarray) -> MappingProxyType[str, np.ndarray]:
+    """Masks over nodes that keep the rules; of labels that may be mapped from disk."""
+    return _splits("split_n", masks, labels_n, "node")
+
+
+def checked_labels(labels_n: Any, num_nodes: int) -> np.ndarray:
+    """Labels of nodes, or of a block of them, in their canonical type."""
+    return _labels("labels_n", labels_n, num_nodes)
 
 
 def _mask(field: str, mask: Any, count: int) -> np.ndarray:
