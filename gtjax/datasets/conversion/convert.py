@@ -223,15 +223,10 @@ class _Conversion:
             facts = self.stream.write_nodes(place.folder, place.work, _part(progress, 0, _NODES))
             self._check_count(facts["nodes"])
             place.commit(nodes=facts)
-        reading = _part(progress, _NODES, _EDGES)
         if not self._is_done("edges"):
-            try:
-                self._write_runs(reading)
-            except WideIdsError:
-                place.start_over()
-                place.commit(records=self.sizing.records, wide=self._write_ids(reading))
-                self._write_runs(reading)
-            self._check_edges()
+            reading = _part(progress, _NODES, _EDGES)
+            with in_file(self.stream.files[0] if self.stream.files else self.stream.name):
+                self._read_edges(reading)
         nodes = self._nodes()
         if not self._is_done("receivers"):
             write_in_edges(
@@ -256,6 +251,16 @@ class _Conversion:
         FORMAT.seal(place.folder, paths, {"graph": self._facts()}, _part(progress, _SENDERS, 1.0))
         place.commit(lambda: sync_folder(place.folder), sealed=True)
         self._publish()
+
+    def _read_edges(self, progress: Progress) -> None:
+        place = self.place
+        try:
+            self._write_runs(progress)
+        except WideIdsError:
+            place.start_over()
+            place.commit(records=self.sizing.records, wide=self._write_ids(progress))
+            self._write_runs(progress)
+        self._check_edges()
 
     def _is_done(self, phase: str) -> bool:
         return self.place.state.get(phase, {}).get("done", False)
@@ -338,7 +343,7 @@ class _Conversion:
             raise GraphFormatError("rows", "an edge list without a table of nodes has edges", 0)
         if expected is not None and rows != expected:
             rule = f"{expected} edges, as num-edge-list says"
-            raise GraphFormatError("edge.csv.gz", rule, rows, file=self.stream.files[0])
+            raise GraphFormatError("edge.csv.gz", rule, rows)
 
     def _check_count(self, nodes: int) -> None:
         if not 1 <= nodes <= MOST_NODES:
