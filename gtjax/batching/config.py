@@ -37,7 +37,8 @@ class BatchesConfig:
     """ "full": all of it. "clusters": each device its clusters, without the edges between devices,
     so that nothing but gradients travels; approximate, evaluation stays exact. "graphs": some of
     many graphs, whole. "neighbours": some training nodes, and of their neighbourhoods what they
-    draw; approximate, evaluation stays exact."""
+    draw; approximate, evaluation stays exact. "chunks": all of it, a chunk at a time with the rest
+    on disk; exact."""
     batch_size: int | None = None
     """With graphs: how many of the training graphs a step sees; 128 unless said otherwise. With
     neighbours: how many training nodes it asks, over all devices; 1024 unless said otherwise."""
@@ -55,7 +56,16 @@ class BatchesConfig:
     coverage: Literal["none", "importance", "distance", "shrinkage"] = "importance"
     """With clusters: how gradients of parts are weighted by what their nodes see of the graph."""
 
+    memory: float | None = None
+    """With chunks, and in evaluation by chunks: GiB that a step may take; by default most of what
+    is free. What does not fit is kept in files."""
+    scratch: str | None = None
+    """With chunks: folder for these files, removed at the end; by default the system's temporary
+    folder."""
+
     def __post_init__(self) -> None:
+        if self.memory is not None and self.memory <= 0:
+            raise ValueError(f"memory is positive, in GiB; found {self.memory}")
         if self.repartition < 0:
             raise ValueError(f"repartition is not negative; found {self.repartition}")
         if self.batch_size is not None and self.batch_size < 1:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gtjax.batching.base import Batches, Whole
+from gtjax.batching.chunks import Chunks
 from gtjax.batching.config import BatchingSettings
 from gtjax.batching.full import OneBatch
 from gtjax.batching.prepare import (
@@ -43,6 +44,8 @@ def make_batches(
 ) -> Batches:
     """The batches of one process, of which the first are placed; see `batches_of`."""
     batching = BATCHINGS[settings.batches.batching]
+    if isinstance(batching, Chunks):  # nothing is placed
+        return batching.open(source.seen, settings, progress)
     host = prepare(source.seen, settings, progress, source.known)
     whole = Whole(
         host,

@@ -177,14 +177,18 @@ class Program:
         def one(i: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
             state, losses = carry
             loss, grads = jax.value_and_grad(self.loss)(state.params, batch, state.step)
-            finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
-            healthy = state.healthy & finite
-            moved = self._updated(state, grads)
-            state = jax.tree.map(lambda new, old: jnp.where(healthy, new, old), moved, state)
-            return state._replace(healthy=healthy), losses.at[i].set(loss)
+            return self.updated_if_finite(state, loss, grads), losses.at[i].set(loss)
 
         losses = jnp.full(most, jnp.nan)
         return jax.lax.fori_loop(0, count, one, (state, losses))
+
+    def updated_if_finite(self, state: State, loss: jax.Array, grads: Params) -> State:
+        """The state after a step; nothing but `healthy` changes where something is not finite."""
+        finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
+        healthy = state.healthy & finite
+        moved = self._updated(state, grads)
+        state = jax.tree.map(lambda new, old: jnp.where(healthy, new, old), moved, state)
+        return state._replace(healthy=healthy)
 
     def _updated(self, state: State, grads: Params) -> State:
         updates, optimiser = self._optimiser.update(grads, state.optimiser, state.params)
@@ -205,7 +209,7 @@ class Program:
         outputs = self.run(params, batch, inputs, self.spread).outputs
         loss = self.task.validation_loss(outputs, batch.targets)
         known = {} if loss is None else {"val_loss": loss}
-        return known | self._metrics(outputs, batch, ("val", "test"))
+        return known | self.metrics_of(outputs, batch.targets, ("val", "test"))
 
     def predict(self, params: Params, batch: Batch) -> tuple[Outputs, dict[str, jax.Array]]:
         """Outputs and metrics of all nodes, where no node has seen what is asked of it."""
@@ -214,13 +218,16 @@ class Program:
             return self.run(params, batch, inputs, self.spread)
 
         outputs = Outputs(*self.task.predictions(run, batch.inputs, batch.targets))
-        return outputs, self._metrics(outputs.outputs, batch, ("train", "val", "test"))
+        return outputs, self.metrics_of(outputs.outputs, batch.targets, ("train", "val", "test"))
 
-    def _metrics(self, outputs: Any, batch: Batch, splits: tuple[str, ...]) -> dict[str, jax.Array]:
+    def metrics_of(
+        self, outputs: Any, targets: dict[str, jax.Array], splits: tuple[str, ...]
+    ) -> dict[str, jax.Array]:
+        """Metrics of some splits, from the outputs of all nodes."""
         return {
             f"{split}_{name}": value
             for split in splits
-            for name, value in self.task.metrics(outputs, batch.targets, split).items()
+            for name, value in self.task.metrics(outputs, targets, split).items()
         }
 
 

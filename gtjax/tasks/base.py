@@ -102,6 +102,14 @@ class Task(abc.ABC):
     ) -> jax.Array:
         """The number that training makes smaller; `weight_n` multiplies each node's part in it."""
 
+    def counted(self, targets: dict[str, jax.Array]) -> jax.Array | None:
+        """Of how many things `loss` is the mean, given some rows of the targets; None if of none.
+
+        A mean can be summed up chunk by chunk; any other loss sees the outputs of all rows at once.
+        """
+        del targets
+        return None
+
     @abc.abstractmethod
     def metrics(
         self, outputs: Any, targets: dict[str, jax.Array], split: str

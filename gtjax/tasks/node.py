@@ -144,6 +144,13 @@ class NodeClassification(Labelled):
             return own_function(self.own_loss, "loss")(outputs, labels_n, counted_n)
         return self.cross_entropy(outputs, targets["labels"], targets["train"], weight_n)
 
+    def counted(self, targets: Targets) -> jax.Array | None:
+        """Labels of training nodes; a loss of one's own need not be a mean."""
+        if is_own(self.own_loss):
+            return None
+        train_n, labels_n = targets["train"], targets["labels"]
+        return ((train_n[:, None] if self.multilabel else train_n) & (labels_n >= 0)).sum()
+
     def metrics(self, outputs: Any, targets: Targets, split: str) -> dict[str, jax.Array]:
         """Accuracy, and ROC-AUC where it is defined, over the labelled nodes of a split."""
         scores = self.scores(outputs, targets["labels"], targets[split])

@@ -79,6 +79,12 @@ class NodeRegression(Labelled):
             losses_nt *= weight_n[:, None]
         return jnp.where(counted_nt, losses_nt, 0.0).sum() / jnp.maximum(counted_nt.sum(), 1)
 
+    def counted(self, targets: Targets) -> jax.Array | None:
+        """Known targets of training nodes; a loss of one's own need not be a mean."""
+        if is_own(self.own_loss):
+            return None
+        return (targets["train"][:, None] & ~jnp.isnan(targets["values"])).sum()
+
     def metrics(self, outputs: Any, targets: Targets, split: str) -> dict[str, jax.Array]:
         """Mean absolute and root of mean squared error, and R2: the mean over several targets."""
         values_nt = targets["values"]

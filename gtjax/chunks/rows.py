@@ -1,0 +1,203 @@
+"""Rows of all nodes or edges, read a stretch or a list at a time: in memory, in files, or scaled.
+
+What a step computes is kept in `Scratch`: plain arrays where they fit into the memory that was
+given, and else files that are mapped, so that the operating system decides which pages are in
+memory and none of them is anonymous. Files are used again for arrays of the same size, and removed
+at the end.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Rows(Protocol):
+    """Rows `[count, width]` of one type."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and numbers in each."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the numbers."""
+        ...
+
+    def stretch(self, start: int, end: int) -> np.ndarray:
+        """Rows that stand next to each other."""
+        ...
+
+    def take(self, index: np.ndarray, into: np.ndarray) -> None:
+        """Rows by number, which ascend, into the first rows of an array."""
+        ...
+
+    def whole(self) -> np.ndarray | None:
+        """All of them as one array in memory or mapped, if that is what there is."""
+        ...
+
+
+class ArrayRows:
+    """Rows of an array, which may be a mapped file."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array.reshape(len(array), -1)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and numbers in each."""
+        return self.array.shape[0], self.array.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the numbers."""
+        return self.array.dtype
+
+    def stretch(self, start: int, end: int) -> np.ndarray:
+        """A view."""
+        return self.array[start:end]
+
+    def take(self, index: np.ndarray, into: np.ndarray) -> None:
+        """By number, without a copy in between."""
+        np.take(self.array, index, axis=0, out=into[: len(index)], mode="clip")
+
+    def whole(self) -> np.ndarray | None:
+        """The array, where a kernel can read it as it is."""
+        array = self.array
+        return array if array.flags.c_contiguous and array.flags.aligned else None
+
+    def write(self, start: int, rows: Any, *, add: bool) -> None:
+        """Set a stretch of rows, or add to it."""
+        rows = np.asarray(rows)
+        target = self.array[start : start + len(rows)]
+        if add:
+            np.add(target, rows, out=target)
+        else:
+            np.copyto(target, rows)
+
+
+class ChangedRows:
+    """Rows of a table that is read by `table[stretch or numbers]`, as `change` makes them."""
+
+    def __init__(self, table: Any, change: Callable[[np.ndarray], np.ndarray]):
+        self._table, self._change = table, change
+        first = self.stretch(0, min(1, table.shape[0]))
+        self.shape, self.dtype = (int(table.shape[0]), first.shape[1]), first.dtype
+
+    def stretch(self, start: int, end: int) -> np.ndarray:
+        """Read and changed."""
+        rows = np.asarray(self._change(self._table[start:end]))
+        return rows.reshape(len(rows), -1)
+
+    def take(self, index: np.ndarray, into: np.ndarray) -> None:
+        """Read by number and changed."""
+        rows = np.asarray(self._change(self._table[index]))
+        into[: len(index)] = rows.reshape(len(rows), -1)
+
+    def whole(self) -> None:
+        """They are not there as the model reads them."""
+        return
+
+
+class PermutedRows:
+    """Rows of others in another order: row i is `order[i]` of them."""
+
+    def __init__(self, rows: ArrayRows, order: np.ndarray):
+        self._rows, self._order = rows, order
+        self.shape, self.dtype = rows.shape, rows.dtype
+
+    def stretch(self, start: int, end: int) -> np.ndarray:
+        """By number."""
+        return self._rows.array[self._order[start:end]]
+
+    def take(self, index: np.ndarray, into: np.ndarray) -> None:
+        """By number of the number."""
+        self._rows.take(self._order[index], into)
+
+    def whole(self) -> None:
+        """They are not there in this order."""
+        return
+
+
+class CountedRows:
+    """The numbers of the rows themselves, as ids of nodes are."""
+
+    def __init__(self, count: int):
+        self.shape, self.dtype = (count, 1), np.dtype(np.uint32)
+
+    def stretch(self, start: int, end: int) -> np.ndarray:
+        """Counted."""
+        return np.arange(start, end, dtype=np.uint32)[:, None]
+
+    def take(self, index: np.ndarray, into: np.ndarray) -> None:
+        """The numbers themselves."""
+        into[: len(index), 0] = index
+
+    def whole(self) -> None:
+        """They are not stored."""
+        return
+
+
+class Scratch:
+    """Where arrays of a step are kept: `bytes_in_memory` at most in memory, the rest in files."""
+
+    def __init__(self, folder: Path | None, bytes_in_memory: float):
+        self._left = bytes_in_memory
+        self._under = folder
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._free: dict[int, list[np.ndarray]] = {}
+        self._files = 0
+        self.file_bytes = 0
+        self.memory_bytes = 0
+
+    def array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """An array whose numbers are not set."""
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if self._free.get(size):
+            return self._free[size].pop().view(dtype).reshape(shape)
+        if size <= self._left or not size:
+            self._left -= size
+            self.memory_bytes += size
+            return aligned(size).view(dtype).reshape(shape)
+        return self._mapped(size).view(dtype).reshape(shape)
+
+    def rows(self, count: int, width: int, dtype: Any) -> ArrayRows:
+        """Rows whose numbers are not set."""
+        return ArrayRows(self.array((count, width), dtype))
+
+    def free(self, array: np.ndarray) -> None:
+        """Let another array of this size have the place."""
+        flat = array.reshape(-1).view(np.uint8)
+        self._free.setdefault(flat.nbytes, []).append(flat)
+
+    def _mapped(self, size: int) -> np.ndarray:
+        if self._folder is None:
+            under = self._under
+            if under is not None:
+                under.mkdir(parents=True, exist_ok=True)
+            self._folder = tempfile.TemporaryDirectory(prefix="gtjax-chunks-", dir=under)
+        self._files += 1
+        self.file_bytes += size
+        path = Path(self._folder.name) / f"{self._files}.rows"
+        mapped = np.memmap(path, np.uint8, mode="w+", shape=(size,))
+        path.unlink()  # the mapping keeps it: nothing is left behind, however the process ends
+        return np.asarray(mapped)
+
+    def close(self) -> None:
+        """Remove the files."""
+        self._free.clear()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def aligned(size: int, alignment: int = 64) -> np.ndarray:
+    """Bytes that start where jax can use them without a copy."""
+    raw = np.empty(size + alignment, np.uint8)
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + size]
