@@ -25,8 +25,10 @@ ARROWS = {
     "gtjax.tasks": "graph nn",
     # nn for `Inputs`, which is what a model reads of a batch.
     "gtjax.batching": "distributed graph nn partition sharding strategies pallas_kernels",
+    # planner for what the gradient of an op reads.
+    "gtjax.chunks": "graph planner sharding pallas_kernels",
     "gtjax.runs": (
-        "batching datasets distributed graph hardware nn partition planner sharding strategies "
+        "batching chunks datasets distributed graph hardware nn partition planner sharding strategies "
         "tasks pallas_kernels"
     ),
     "gtjax.cli": (

@@ -78,7 +78,7 @@ def chunked_graph(
                 f"--batching chunks asks something of each node; this task has a table of its own "
                 f"({name}). Use --batching full."
             )
-    batches = settings.batches
+    scratch = settings.batches.scratch
     return ChunkedGraph(
         graph.x_nf,
         settings.scaling or Scaling.of(graph.x_nf, settings.prepare.features),
@@ -87,8 +87,8 @@ def chunked_graph(
         edges.edge_x_ef,
         positional_np,
         {name: np.asarray(target) for name, target in targets.items()},
-        batches.memory,
-        None if batches.scratch is None else Path(batches.scratch),
+        settings.parallel.memory,
+        None if scratch is None else Path(scratch),
     )
 
 

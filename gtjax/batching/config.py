@@ -56,16 +56,11 @@ class BatchesConfig:
     coverage: Literal["none", "importance", "distance", "shrinkage"] = "importance"
     """With clusters: how gradients of parts are weighted by what their nodes see of the graph."""
 
-    memory: float | None = None
-    """With chunks, and in evaluation by chunks: GiB that a step may take; by default most of what
-    is free. What does not fit is kept in files."""
     scratch: str | None = None
-    """With chunks: folder for these files, removed at the end; by default the system's temporary
-    folder."""
+    """With chunks: folder for what does not fit in --memory, emptied at the end; by default the
+    system's temporary folder."""
 
     def __post_init__(self) -> None:
-        if self.memory is not None and self.memory <= 0:
-            raise ValueError(f"memory is positive, in GiB; found {self.memory}")
         if self.repartition < 0:
             raise ValueError(f"repartition is not negative; found {self.repartition}")
         if self.batch_size is not None and self.batch_size < 1:

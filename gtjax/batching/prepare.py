@@ -36,7 +36,7 @@ class Batch(NamedTuple):
     """
 
     inputs: Inputs
-    layout: Any  # `Layout.arrays` of the strategy
+    layout: Any  # `Layout.arrays` of the strategy; None: in no layout, but in the graph's order
     targets: dict[str, jax.Array]  # of the task; a row a node, zeros for padding, or a `Table`
     weight_n: jax.Array | None = None  # of each node in the training loss; None: all are 1
     sum_scale_n: jax.Array | None = None  # of sampled nodes: in-edges over how many were drawn
@@ -258,6 +258,8 @@ def node_order(edges: Graph, prepare: PrepareConfig, hidden: int) -> np.ndarray 
 def in_graph_order(batch: Batch, rows_n: np.ndarray) -> np.ndarray:
     """Rows that stand in the batch's order, put back in the order of the user's graph."""
     node_ids_n, valid_n = batch.inputs.node_ids_n, batch.inputs.valid_n
+    if batch.layout is None:  # read in chunks: they stand in that order, and may be mapped
+        return rows_n
     there_n = np.ones(len(rows_n), bool) if valid_n is None else np.asarray(valid_n)
     result = np.empty((there_n.sum(), *rows_n.shape[1:]), rows_n.dtype)
     result[np.asarray(node_ids_n)[there_n]] = rows_n[there_n]

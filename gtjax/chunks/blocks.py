@@ -49,6 +49,7 @@ class Blocks:
             raise UserError(f"chunks number nodes in 32 bits; found {self.num_rows:,} nodes")
         self._scratch = scratch
         self.list = list(_cut(csr.offsets, rows, edges))
+        self._none = np.zeros(1, np.int32)
         self._like: dict[tuple[int, tuple[str, ...]], Edges] = {}
 
     @cached_property
@@ -71,19 +72,28 @@ class Blocks:
         result[: len(offsets)] = offsets - block.first
         return result
 
-    def light(self, block: Block, far: np.ndarray, *, draws: bool) -> Edges:
-        """The edges as kernels need them that walk rows of this side, and no other."""
+    def light(self, block: Block, far: np.ndarray, table: int, *, draws: bool) -> Edges:
+        """The edges as kernels need them that walk rows of this side alone.
+
+        In the other order there are no edges, so that a pass over that side finds nothing to do.
+        """
         columns = np.zeros(block.capacity, np.int32)
         columns[: len(far)] = far
         ids = columns.view(np.uint32)  # which nobody reads
         if draws:
             ids = np.zeros(block.capacity, np.uint32)
             ids[: len(far)] = self.edge_ids(block)
-        own, none = self.offsets(block), np.zeros(1, np.int32)
-        order = np.arange(block.capacity if self.side == "sender" else 1, dtype=np.int32)
+        own, none = self.offsets(block), self._no_edges(table)
+        order = np.arange(block.capacity, dtype=np.int32)
         if self.side == "receiver":
-            return Edges(own, columns, ids, none, none, order)
-        return Edges(none, none, ids, own, columns, order)
+            return Edges(own, columns, ids, none, columns, order)
+        return Edges(none, columns, ids, own, columns, order)
+
+    def _no_edges(self, table: int) -> np.ndarray:
+        """Offsets of so many rows, all without edges."""
+        if len(self._none) != table + 1:
+            self._none = np.zeros(table + 1, np.int32)
+        return self._none
 
     def full(
         self, block: Block, far: np.ndarray, table: int, forms: tuple[str, ...]

@@ -20,7 +20,7 @@ import numpy as np
 
 from gtjax.chunks.blocks import Blocks
 from gtjax.chunks.flow import Flow, MarkingNeighbours, is_fraction, traced
-from gtjax.chunks.ops import ChunkedOp, OpRun
+from gtjax.chunks.ops import OpRun, op_of
 from gtjax.chunks.pipeline import on_device, padded, pipelined
 from gtjax.chunks.rows import ArrayRows, Rows, Scratch
 from gtjax.chunks.segments import Plan, Segment, cut, shared_program
@@ -100,7 +100,7 @@ class ChunkedFunction:
         self.flow, self._result_tree = traced_flow(function, shared, nodes, edges, edged.sizes)
         self.plan = cut(self.flow)
         self._ops = [
-            ChunkedOp(self.flow, number, call.op.kernel(kernel, platform))
+            op_of(self.flow, number, call.op.kernel(kernel, platform))
             for number, call in enumerate(self.flow.ops)
         ]
         self._wanted = [
@@ -212,7 +212,8 @@ class Run:
                     if self._keep and segment.graded_outputs:
                         use(value, 2 * end - 2 * number)
         for number, (op, operands) in enumerate(zip(ops, plan.operands, strict=True)):
-            use(op.call.out, 2 * number + 1)
+            out = self._flow.ops[number].out
+            use(out, 2 * number + 1)
             use(("saved", number), 2 * number + 1)
             reads = op.read_by("receiver") | op.read_by("sender") if self._keep else set()
             back = 2 * end - 2 * number - 1
@@ -221,7 +222,7 @@ class Run:
                 if leaf in reads:
                     use(value, back)
             if "out" in reads:
-                use(op.call.out, back)
+                use(out, back)
             if "saved" in reads:
                 use(("saved", number), back)
         for value in self._flow.results:
@@ -332,10 +333,10 @@ class Run:
         return OpRun(op, given, shared, seed, positions, self._edged.sizes.whole_bytes)
 
     def _op_forward(self, number: int) -> None:
-        op, run = self._function._ops[number], self._op_run(number)
+        run, value = self._op_run(number), self._flow.ops[number].out
         blocks = self._edged.receivers
-        out = self._rows[op.call.out] = self._new(op.call.out)
-        self._own.add(op.call.out)
+        out = self._rows[value] = self._new(value)
+        self._own.add(value)
         saved = None
         if self._last_use["saved", number] > 2 * number + 1:
             count = self._count("node")
@@ -423,14 +424,15 @@ class Run:
     def _op_backward(self, number: int) -> list[Any]:
         """Gradients of the op's rows are added where they belong; those of what is shared come."""
         op, operands = self._function._ops[number], self._plan.operands[number]
+        call, values = self._flow.ops[number], self._flow.values
         shared = [leaf for leaf in op.shared if op.active[leaf]]
-        sums = [jnp.zeros(self._flow.values[op.call.leaves[x]].shape, jnp.float32) for x in shared]
-        dout = self._gradients.get(op.call.out)
+        sums = [jnp.zeros(values[call.leaves[x]].shape, jnp.float32) for x in shared]
+        dout = self._gradients.get(call.out)
         if dout is None:
             return sums
         run = self._op_run(number)
         # What no gradient reads is not there any more, and nobody asks.
-        out = self._rows.get(op.call.out, dout)
+        out = self._rows.get(call.out, dout)
         for side, blocks in (("receiver", "receivers"), ("sender", "senders")):
             wanted = op.wanted(side)  # pyright: ignore[reportArgumentType]
             if not wanted:
@@ -449,14 +451,14 @@ class Run:
                 targets,
                 sums,
             )
-        self._drop_gradient(op.call.out)
+        self._drop_gradient(call.out)
         return sums
 
     def _shared_backward(self, of_ops: dict[int, list[Any]], totals: list[Any]) -> None:
         wanted, given = [], []
         for number, sums in of_ops.items():
-            op = self._function._ops[number]
-            leaves = [op.call.leaves[leaf] for leaf in op.shared if op.active[leaf]]
+            op, call = self._function._ops[number], self._flow.ops[number]
+            leaves = [call.leaves[leaf] for leaf in op.shared if op.active[leaf]]
             wanted += leaves
             given += sums
         if not wanted:

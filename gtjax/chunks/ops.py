@@ -9,7 +9,7 @@ does not read (the senders of a sum, say) nothing is read either.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import jax
@@ -22,21 +22,51 @@ from gtjax.chunks.pipeline import on_device, padded, pipelined
 from gtjax.chunks.rows import ArrayRows, Rows
 from gtjax.planner.traced_neighbours import gradient_reads
 from pallas_kernels.edges import Dropout, Edges
-from pallas_kernels.op import Kernel
+from pallas_kernels.op import Kernel, Op
+
+
+@lru_cache(maxsize=256)
+def chunked_op(*signature: Any) -> ChunkedOp:
+    """The op of a signature, made once: layers that are alike share their compiled programs."""
+    return ChunkedOp(*signature)
+
+
+def op_of(flow: Flow, number: int, kernel: Kernel) -> ChunkedOp:
+    """An op of a flow, to be computed by a kernel."""
+    call = flow.ops[number]
+    values = [flow.values[leaf] for leaf in call.leaves]
+    return chunked_op(
+        call.op,
+        kernel,
+        call.treedef,
+        call.rate,
+        tuple(v.shape if v.kind == "shared" else v.shape[1:] for v in values),
+        tuple(np.dtype(v.dtype) for v in values),
+        tuple(v.active for v in values),
+        flow.values[call.out].shape[1:],
+    )
 
 
 class ChunkedOp:
-    """One op of a flow; leaves of its operands are known by number."""
+    """One op on rows of some shapes; leaves of its operands are known by number."""
 
-    def __init__(self, flow: Flow, number: int, kernel: Kernel):
-        self.call, self.kernel, self._flow = flow.ops[number], kernel, flow
-        values = [flow.values[leaf] for leaf in self.call.leaves]
-        self._shapes, self._dtypes = [v.shape for v in values], [v.dtype for v in values]
-        self.receiver, self.sender, self.edge, self.shared = (
-            jax.tree.leaves(tree) for tree in self.call.split()
-        )
-        self.per_edge = self.call.op.reduce.per_edge
-        self.active = [v.active for v in values]
+    def __init__(
+        self,
+        op: Op,
+        kernel: Kernel,
+        treedef: Any,
+        rate: float,
+        shapes: tuple[tuple[int, ...], ...],
+        dtypes: tuple[np.dtype, ...],
+        active: tuple[bool, ...],
+        out_shape: tuple[int, ...],
+    ):
+        self.op, self.kernel, self._treedef, self.rate = op, kernel, treedef, rate
+        self._shapes, self._dtypes, self.active = shapes, dtypes, active
+        self._out_shape = out_shape
+        trees = treedef.unflatten(range(treedef.num_leaves))
+        self.receiver, self.sender, self.edge, self.shared = map(jax.tree.leaves, trees)
+        self.per_edge = op.reduce.per_edge
         self._saved: Any = None  # tree and shapes of what the forward pass saves of a row
         # Native kernels walk the rows of one side and look at nothing else.
         self.light = kernel.name == "cpu" and not self.edge and not self.per_edge
@@ -45,13 +75,12 @@ class ChunkedOp:
     def reads(self) -> dict[int, tuple[Any, ...]]:
         """What the gradient of each leaf reads: numbers of leaves, "out", "saved"."""
         leaves = [
-            jax.ShapeDtypeStruct(shape, dtype)
-            for shape, dtype in zip(self._shapes, self._dtypes, strict=True)
+            jax.ShapeDtypeStruct(shape if at in self.shared else (1, *shape), dtype)
+            for at, (shape, dtype) in enumerate(zip(self._shapes, self._dtypes, strict=True))
         ]
         fractions = [at for at, x in enumerate(leaves) if jnp.issubdtype(x.dtype, jnp.inexact)]
-        trees = self.call.treedef.unflatten(leaves)
         # It has the leaves in the order of `Op.message`: receiver, sender, edge, shared, as here.
-        found = gradient_reads(self.call.op, *trees)
+        found = gradient_reads(self.op, *self._treedef.unflatten(leaves))
         return dict(zip(fractions, found, strict=True))
 
     def wanted(self, side: Side) -> list[int]:
@@ -66,14 +95,14 @@ class ChunkedOp:
     # The programs.
 
     def _draw(self, seed: Any) -> Dropout | None:
-        return Dropout(self.call.rate, seed) if self.call.rate else None
+        return Dropout(self.rate, seed) if self.rate else None
 
     def _trees(self, leaves: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
         shaped = [
-            x if at in self.shared else x.reshape(-1, *shape[1:])
+            x if at in self.shared else x.reshape(-1, *shape)
             for at, (x, shape) in enumerate(zip(leaves, self._shapes, strict=True))
         ]
-        return self.call.treedef.unflatten(shaped)
+        return self._treedef.unflatten(shaped)
 
     @cached_property
     def forward(self) -> Any:
@@ -81,11 +110,11 @@ class ChunkedOp:
 
         def run(edges: Edges, leaves: Sequence[Any], seed: Any) -> tuple[Any, Any]:
             receiver, sender, edge, shared = self._trees(leaves)
-            given = (self.call.op, receiver, sender, shared, edges, edge, self._draw(seed))
+            given = (self.op, receiver, sender, shared, edges, edge, self._draw(seed))
             if self.kernel.whole is not None:
                 out, saved = self.kernel.whole(*given)
             else:
-                out, saved = self.call.op.reduce.finish(self.kernel.forward(*given))
+                out, saved = self.op.reduce.finish(self.kernel.forward(*given))
             of_rows, treedef = jax.tree.flatten(saved)
             self._saved = treedef, [x.shape[1:] for x in of_rows]
             return flat_rows(out), [flat_rows(x) for x in of_rows]
@@ -115,16 +144,14 @@ class ChunkedOp:
                 self._nothing(at, counts) if x is None else x for at, x in enumerate(leaves)
             ]
             receiver, sender, edge, shared = self._trees(filled)
-            of_row = self._flow.values[self.call.out].shape[1:]
             treedef, shapes = self._saved
-            dout = dout.reshape(-1, *of_row)
-            out = jnp.zeros_like(dout) if out is None else out.reshape(-1, *of_row)
+            dout = dout.reshape(-1, *self._out_shape)
+            out = jnp.zeros_like(dout) if out is None else out.reshape(dout.shape)
             if saved is None:
                 saved = [jnp.ones((counts[0], *shape), jnp.float32) for shape in shapes]
             saved = [x.reshape(-1, *shape) for x, shape in zip(saved, shapes, strict=True)]
-            # As the driver gives it: in the type of the result, which is that of the senders.
             found = self.kernel.backward(
-                *(self.call.op, receiver, sender, shared, edges, edge),
+                *(self.op, receiver, sender, shared, edges, edge),
                 *(out, treedef.unflatten(saved), dout, self._draw(seed)),
             )
             d_receiver, d_sender, d_shared, d_edge = found
@@ -150,7 +177,7 @@ class ChunkedOp:
         """What stands for rows that no gradient reads: their shape alone matters."""
         kinds = (self.receiver, self.sender, self.edge)
         count = next(n for n, kind in zip(counts, kinds, strict=True) if leaf in kind)
-        return jnp.zeros((count, *self._shapes[leaf][1:]), self._dtypes[leaf])
+        return jnp.zeros((count, *self._shapes[leaf]), self._dtypes[leaf])
 
 
 def _leaves(gradients: Any, count: int) -> list[Any]:
@@ -281,7 +308,7 @@ class OpRun:
         sizes = sum(r.shape[0] * r.shape[1] * r.dtype.itemsize for r in rows)
         # On the side of senders only a sum's gradient reads far rows one by one, and makes nothing
         # of all of them before.
-        able = blocks.side == "receiver" or self.op.call.op.reduce.name in ("sum", "mean")
+        able = blocks.side == "receiver" or self.op.op.reduce.name in ("sum", "mean")
         whole = self.op.light and able and sizes <= self._whole_bytes
         return _Far(blocks, whole=whole and all(r.whole() is not None for r in rows))
 
@@ -293,7 +320,7 @@ class OpRun:
         places = None
         columns = far.columns(block)
         if op.light:
-            edges = blocks.light(block, columns, draws=bool(op.call.rate))
+            edges = blocks.light(block, columns, far.count, draws=bool(op.rate))
         else:
             stacked, order = blocks.full(block, columns, far.count, op.kernel.needs)
             edges = jax.tree.map(lambda x: x[0], stacked)

@@ -22,6 +22,9 @@ class Evaluate:
     """Another data set with the same features and classes."""
     json: bool = False
     """Print JSON."""
+    memory: float | None = None
+    """GiB that may be used: the graph is gone through chunk by chunk, and what does not fit is kept
+    in files. By default all of it is in memory, unless the run was trained in chunks."""
 
 
 def run(argv: list[str]) -> int:
@@ -32,7 +35,7 @@ def run(argv: list[str]) -> int:
     from gtjax.runs.run_graph import graph_of
     from gtjax.runs.trained import load_run
 
-    known = load_run(arguments.run)
+    known = load_run(arguments.run, memory=arguments.memory)
     metrics = known.evaluate(graph_of(known.folder, known.config, arguments.data))
     if arguments.json:
         known = {name: None if isnan(value) else value for name, value in metrics.items()}

@@ -23,6 +23,9 @@ class Predict:
     data: str | None = None
     """Another data set with the same features and classes; those with names may stand in another
     order."""
+    memory: float | None = None
+    """GiB that may be used: the graph is gone through chunk by chunk, and what does not fit is kept
+    in files. By default all of it is in memory, unless the run was trained in chunks."""
 
 
 def run(argv: list[str]) -> int:
@@ -35,7 +38,7 @@ def run(argv: list[str]) -> int:
     from gtjax.runs.trained import load_run
 
     check_format(arguments.out)
-    known = load_run(arguments.run)
+    known = load_run(arguments.run, memory=arguments.memory)
     graph = graph_of(known.folder, known.config, arguments.data)
     write_predictions(known.predict(graph), arguments.out)
     say(f"wrote {arguments.out}")

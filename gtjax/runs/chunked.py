@@ -125,9 +125,7 @@ class ChunkedProgram:
         with function.run(shared, keep=True) as run:
             outputs, targets = function.result_tree(run.results())
             loss, gradients = self._loss(outputs, targets)
-            nothing = jax.tree.map(lambda _: None, targets)
             given = [*jax.tree.leaves(gradients), *[None] * len(jax.tree.leaves(targets))]
-            del nothing
             totals = run.backward(given)
         for each in jax.tree.leaves(gradients):
             self.scratch.free(each)
@@ -191,6 +189,23 @@ class ChunkedProgram:
                 break
         return state, losses
 
+    def find_not_finite(self, state: State) -> str:
+        """Run the step that failed again, and name what is not finite, as far as it is kept."""
+
+        def first(what: str, tree: Any) -> str | None:
+            for path, value in jax.tree_util.tree_leaves_with_path(tree):
+                if not np.isfinite(np.asarray(value)).all():
+                    name = jax.tree_util.keystr(path, simple=True, separator=".")
+                    return f"{what} {name}"
+            return None
+
+        if found := first("parameter", state.params):
+            return found
+        loss, grads = self.loss_and_gradients(state.params, state.step)
+        if not np.isfinite(np.asarray(loss)):
+            return "the loss"
+        return first("gradient of parameter", grads) or "the norm of the gradient"
+
     def _update(self, state: State, loss: jax.Array, grads: Params) -> State:
         return self._program.updated_if_finite(state, loss, grads)
 
@@ -216,6 +231,7 @@ class ChunkedProgram:
         run = jax.jit(lambda o, t: self._program.metrics_of(o, t, splits))
         return jax.block_until_ready(run(placed, targets))
 
+    @property
     def batch(self) -> Batch:
         """What a report looks at of a batch: targets, and the numbers of nodes."""
         count = self._graph.num_nodes

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 
 from gtjax.batching.base import Batches
 from gtjax.batching.features import Scaling
-from gtjax.batching.prepare import Batch
 from gtjax.batching.source import Source
 from gtjax.batching.store import batches_of
 from gtjax.core.errors import UserError
@@ -45,6 +44,7 @@ from gtjax.runs.result import Result, result_values
 from gtjax.runs.run_folder import RunFolder
 from gtjax.runs.run_graph import check_same_graph, keep_graph, to_load
 from gtjax.runs.running import noted_as_running
+from gtjax.runs.stepper import Evaluator
 from gtjax.runs.stopwatch import Stopwatch
 from gtjax.runs.turns import Turns
 from gtjax.runs.weights import load_weights, started_from
@@ -378,7 +378,7 @@ class Run:
                 f"gtjax resume {self.folder.path}"
             )
         with self._lost_is_known(), self.stop.during("the report"):
-            return self._result(snapshot, turns.batches.whole, turns.sampler.shares)
+            return self._result(snapshot, turns.evaluator, turns.sampler.shares)
 
     def asked_to_stop(self) -> bool:
         """Whether any process was, as far as the first knows: the same answer in all."""
@@ -443,10 +443,12 @@ class Run:
             said = str(error).splitlines()[0]
             raise LostError(f"another process of this run is gone: {said}") from error
 
-    def _result(self, snapshot: Snapshot, batch: Batch, shares: dict[str, float] | None) -> Result:
+    def _result(
+        self, snapshot: Snapshot, measure: Evaluator, shares: dict[str, float] | None
+    ) -> Result:
         best = snapshot.chosen
         with self.clock.on("measuring the best parameters, compilation included"):
-            outputs, metrics = jax.jit(self.program.predict)(best.params, batch)
+            outputs, metrics = measure.predict(best.params)
             found = {name: float(value) for name, value in metrics.items()}
         values = result_values(
             self.rows,
@@ -469,7 +471,7 @@ class Run:
         self.folder.write_json("result.json", values)
         if self.team.is_first:
             names = Names(self.source.node_names, self.facts.class_names)
-            seen = Seen(self.task, outputs, batch, names)
+            seen = Seen(self.task, outputs, measure.batch, names)
             write_report(self.folder, self.facts, values, self.rows, seen)
         return Result(self.folder.path, values)
 

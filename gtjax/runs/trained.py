@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
+from gtjax.batching.chunks import chunked_graph
 from gtjax.batching.prepare import in_graph_order, make_batch
 from gtjax.core.errors import UserError
 from gtjax.core.progress import say
@@ -30,6 +30,7 @@ from gtjax.runs.program import Outputs, Params, Program
 from gtjax.runs.run_folder import RunFolder
 from gtjax.runs.run_graph import graph_of
 from gtjax.runs.same_names import with_classes, with_features
+from gtjax.runs.stepper import Evaluator, evaluator
 from gtjax.runs.weights import named, save_weights
 from gtjax.sharding.config import ParallelConfig
 from gtjax.sharding.mesh import simulate_devices
@@ -37,30 +38,35 @@ from gtjax.tasks.base import task_from_json
 
 
 def load_run(
-    path: str | Path, *, model: type | None = None, parallel: ParallelConfig | None = None
+    path: str | Path,
+    *,
+    model: type | None = None,
+    parallel: ParallelConfig | None = None,
+    memory: float | None = None,
 ) -> TrainedRun:
     """The run in a folder, to be used.
 
     `model` is the class of a model of one's own, where it cannot be imported by its name;
-    `parallel` are other devices than those that it was trained on.
+    `parallel` are other devices than those that it was trained on. With `memory`, in GiB, a graph
+    is gone through chunk by chunk, with what does not fit in files (see `gtjax/chunks`).
     """
     folder, config = RunFolder.open(path, model)
     if parallel is not None:
         config = dataclasses.replace(config, parallel=parallel)
     simulate_devices(config.parallel)
-    return TrainedRun(folder, config)
+    return TrainedRun(folder, config, memory)
 
 
 class TrainedRun:
     """The best parameters of a run, and what they say of graphs."""
 
-    def __init__(self, folder: RunFolder, config: TrainConfig):
+    def __init__(self, folder: RunFolder, config: TrainConfig, memory: float | None = None):
         known = folder.read_json("data.json")
         if known is None:
             raise UserError(
                 f"{folder.path} does not say what it was trained on: data.json is missing"
             )
-        self.folder, self.config = folder, config
+        self.folder, self.config, self._memory = folder, config, memory
         self.facts = GraphFacts.from_json(known["facts"])
         self.task = task_from_json(known["task"])
         self._program = Program(config, self.facts, self.task)
@@ -107,14 +113,14 @@ class TrainedRun:
         names, count = graph.names.nodes, graph.num_nodes
         if pairs is not None:
             graph = self._asked(graph, node_numbers(pairs, names, count))
-        batch = make_batch(graph, self._program.settings, self._program.spread)
-        outputs, metrics = jax.jit(self._program.predict)(self.params, batch)
-        answers_nc, pairs_k2 = self._answers(outputs, graph, batch)
+        measure = self._evaluator(graph)
+        outputs, metrics = measure.predict(self.params)
+        answers_nc, pairs_k2 = self._answers(outputs, graph, measure.batch)
         classes = self.facts.class_names
         one_of_several = self.task.ANSWERS[0] == "probability" and not self.facts.is_multilabel
         found = Predictions(
             answers_nc,
-            in_graph_order(batch, np.asarray(outputs.embeddings_nf)),
+            in_graph_order(measure.batch, np.asarray(outputs.embeddings_nf)),
             {name: float(value) for name, value in metrics.items()} if pairs is None else {},
             self.task.ANSWERS,
             None if self.task.OF == "graph" else names,
@@ -138,6 +144,17 @@ class TrainedRun:
     def evaluate(self, graph: Graph | None = None) -> dict[str, float]:
         """The metrics of train, val and test."""
         return self.predict(graph).metrics
+
+    def _evaluator(self, graph: Graph) -> Evaluator:
+        """On the devices, or chunk by chunk: where memory is given, or it was trained so."""
+        program, settings = self._program, self._program.settings
+        chunks = self.config.batches.batching == "chunks" or not isinstance(graph, Graph)
+        if self._memory is None and not chunks:
+            return evaluator(program, make_batch(graph, settings, program.spread))
+        if self._memory is not None:
+            parallel = dataclasses.replace(settings.parallel, memory=self._memory)
+            settings = dataclasses.replace(settings, parallel=parallel)
+        return evaluator(program, chunked_graph(graph, settings))
 
     def _answers(
         self, outputs: Outputs, graph: Graph, batch: Any

@@ -27,8 +27,8 @@ from gtjax.runs.config import TrainConfig, from_mapping, to_mapping
 from gtjax.runs.events import EventWriter
 from gtjax.runs.planning import with_option
 from gtjax.runs.profiling import Profiling
-from gtjax.runs.program import Program, State, find_not_finite
-from gtjax.runs.step_cost import peak_bytes
+from gtjax.runs.program import Program, State
+from gtjax.runs.stepper import evaluator, trainer
 from gtjax.sharding.instructions import instruction_kinds
 from gtjax.sharding.place import place_everywhere
 
@@ -104,13 +104,19 @@ class Turns:
         run = self._run
         # The step after the last one is seen by none, but a finished run may be resumed.
         first = min(int(snapshot.state.step), self.config.steps - 1)
-        batch = self.batches.at(first)
-        self._shapes = _shapes(batch)
-        self._advance = run.program.compiled(snapshot.state, batch, self.config.eval_every)
-        self._evaluate = jax.jit(run.program.evaluate)
+        self.evaluator = evaluator(run.program, self.batches.whole)
         self._has_evaluated = False
-        run.peak_bytes = peak_bytes(self._advance)
-        self.sampler.watch(instruction_kinds(self._advance.as_text()))
+        self._compile_step(snapshot, first)
+
+    def _compile_step(self, snapshot: Snapshot, step: int) -> None:
+        """The program of the steps from this one on: for the shapes of its batch."""
+        run, most = self._run, self.config.eval_every
+        batch = self.batches.at(step)
+        self._shapes = _shapes(batch)
+        self._trainer = trainer(run.program, batch, snapshot.state, most, self.evaluator)
+        run.peak_bytes = self._trainer.peak_bytes
+        if self._trainer.compiled is not None:
+            self.sampler.watch(instruction_kinds(self._trainer.compiled.as_text()))
 
     def _agree(self, step: int) -> dict[str, Any]:
         """What all processes do next, as the first decides."""
@@ -158,15 +164,15 @@ class Turns:
         batch = self.batches.at(step)
         if _shapes(batch) != self._shapes:  # a batch that was larger than all before
             with self.watchdog.paused(), run.clock.on("compiling"):
-                self._compile(snapshot)
+                self._compile_step(snapshot, step)
         drawing = {"draw_seconds": time.monotonic() - started} if changes else {}
         started = time.monotonic()
 
         def advance() -> tuple[State, np.ndarray, bool]:
             self.watchdog.mark()
             with run.clock.on("training steps"):
-                after, losses = self._advance(state, batch, np.int32(count))
-                return after, np.asarray(losses), bool(after.healthy)
+                after, losses = self._trainer.advance(state, batch, count)
+                return after, losses, bool(after.healthy)
 
         self.profiling.next_turn()
         if turn["sample"] and not self.profiling.active:
@@ -236,7 +242,7 @@ class Turns:
         self.watchdog.mark()
         what = "evaluating" if self._has_evaluated else "first evaluation, compilation included"
         with first, self._run.clock.on(what):
-            metrics = self._evaluate(params, self.batches.whole)
+            metrics = self.evaluator.evaluate(params)
             row.update({name: float(value) for name, value in metrics.items()})
         self._has_evaluated = True
         task = self._run.task
@@ -250,7 +256,7 @@ class Turns:
         healthy = snapshot.state._replace(healthy=jnp.array(True))
         self.checkpoints.save(snapshot._replace(state=healthy))
         with self.watchdog.paused():
-            what = find_not_finite(self._run.program, snapshot.state, batch)
+            what = self._trainer.find_not_finite(snapshot.state, batch)
         said = (
             f"step {step + 1}: {what} is not finite. The state after step {step} is saved in "
             f"{self.checkpoints.folder}. Try a smaller --optim.learning-rate, or --optim.clip 1."
