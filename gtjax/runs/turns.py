@@ -281,7 +281,7 @@ class Turns:
 
 
 def _shapes(batch: Batch) -> Any:
-    return jax.tree.map(lambda x: (x.shape, x.dtype), batch)
+    return jax.tree.map(lambda x: (getattr(x, "shape", x), getattr(x, "dtype", None)), batch)
 
 
 def _rows(step: int, losses: np.ndarray, seconds: float) -> list[dict[str, Any]]:
