@@ -32,9 +32,9 @@ from gtjax.batching.config import BatchingSettings
 from gtjax.batching.prefetch import Prefetch
 from gtjax.batching.prepare import Batch, Prepared
 from gtjax.batching.sampler import ALL, Bounds, DoesNotFitError, Draw, Marks, Sampler, gather_rows
+from gtjax.batching.seeds import padded_rows, seeds_of
 from gtjax.core.errors import UserError
 from gtjax.core.progress import Progress
-from gtjax.graph import Table
 from gtjax.nn import Inputs
 from gtjax.sharding.hops import Hops
 from gtjax.sharding.mesh import Spread
@@ -75,15 +75,18 @@ class NeighbourBatches:
         self._whole, self._settings, self._spread = whole, settings, spread
         host, asked = whole.host, settings.batches
         self._host = host
-        self._train, self._answers_k = _labelled(host)
+        self._seeds = seeds_of(host)
+        self._count = len(self._seeds.answers_k)
         self._parts = spread.shape.node
-        size = min(asked.batch_size or BATCH_SIZE, len(self._train))
+        size = min(asked.batch_size or BATCH_SIZE, self._count)
         if size < self._parts:
             raise UserError(
                 f"--batch-size is shared out over {self._parts} devices; found {size}. Use a "
                 "larger one, or fewer devices."
             )
-        self._steps = -(-len(self._train) // size)  # of an epoch
+        self._steps = -(-self._count // size)  # of an epoch
+        per_step = -(-self._count // self._steps)
+        self._items = -(-per_step // self._parts)  # of a part, at most
         self._sampler = Sampler(
             host.edges.by_receiver, fan_outs(asked.fan_out, settings.layers), settings.seed
         )
@@ -136,12 +139,12 @@ class NeighbourBatches:
         """End the threads."""
         self._prefetch.close()
 
-    def seeds(self, step: int) -> np.ndarray:
-        """The training nodes that a step asks: all of them in an epoch, in an order of its own."""
+    def items(self, step: int) -> np.ndarray:
+        """What a step asks, by number: all training nodes, or pairs, in an epoch of some order."""
         epoch, number = divmod(step, self._steps)
         known, order = self._order
         if known != epoch:
-            order = np.random.default_rng([self._settings.seed, epoch]).permutation(self._train)
+            order = np.random.default_rng([self._settings.seed, epoch]).permutation(self._count)
             self._order = (epoch, order)
         start, end = (len(order) * each // self._steps for each in (number, number + 1))
         return order[start:end]
@@ -174,9 +177,8 @@ class NeighbourBatches:
 
     def _first_shapes(self) -> _Shapes:
         """Of some draws that do not depend on where a run is: a resumed one finds the same."""
-        per_step = -(-len(self._train) // self._steps)
         hops = self._sampler.hops
-        most = Bounds((-(-per_step // self._parts), *[0] * hops), (0,) * hops)
+        most = Bounds((self._seeds.most_nodes(self._items), *[0] * hops), (0,) * hops)
         for step in range(min(FIRST_DRAWS, self._steps)):
             for part in range(self._parts):
                 most = most.with_room_for(self._needed(self._part_seeds(step, part), step, most))
@@ -220,10 +222,13 @@ class NeighbourBatches:
             **fit,
         )
 
+    def _part_items(self, step: int, part: int) -> np.ndarray:
+        items = self.items(step)
+        start, end = (len(items) * each // self._parts for each in (part, part + 1))
+        return items[start:end]
+
     def _part_seeds(self, step: int, part: int) -> np.ndarray:
-        seeds = self.seeds(step)
-        start, end = (len(seeds) * each // self._parts for each in (part, part + 1))
-        return seeds[start:end]
+        return self._seeds.nodes(self._part_items(step, part), (self._settings.seed, step, part))
 
     def _draw(self, seeds: np.ndarray, step: int, bounds: Bounds) -> Draw:
         marks: Marks | None = getattr(self._threads, "marks", None)
@@ -252,8 +257,8 @@ class NeighbourBatches:
 
     def _weight(self, step: int) -> float:
         """Of the batch's labels, so that the mean over an epoch's batches is that over labels."""
-        number_k = np.searchsorted(self._train, self.seeds(step))
-        return float(self._answers_k[number_k].sum() * self._steps / self._answers_k.sum())
+        answers_k = self._seeds.answers_k
+        return float(answers_k[self.items(step)].sum() * self._steps / answers_k.sum())
 
     def _part(self, step: int, part: int, shapes: _Shapes, weight: float) -> _Part:
         bounds, host = shapes.bounds, self._host
@@ -262,7 +267,9 @@ class NeighbourBatches:
             edges = Edges(
                 offsets_r=draw.offsets_r[None],
                 senders_e=draw.senders_e[None],
-                edge_ids_e=_padded(self._edge_ids(draw), bounds.num_edges).astype(np.uint32)[None],
+                edge_ids_e=padded_rows(self._edge_ids(draw), bounds.num_edges).astype(np.uint32)[
+                    None
+                ],
                 sender_offsets_s=draw.sender_offsets_r[None],
                 receivers_by_sender_e=draw.receivers_by_sender_e[None],
                 sender_order_e=draw.sender_order_e[None],
@@ -272,7 +279,6 @@ class NeighbourBatches:
         there_r = draw.nodes_r >= 0
         rows, seeds = bounds.rows, bounds.nodes[0]
         nodes = draw.nodes_r[there_r]
-        asked = nodes[: draw.needed.nodes[0]]
         drawn_r = np.maximum(np.diff(draw.offsets_r), 1)
         scale_r = np.where(np.diff(draw.offsets_r) > 0, draw.degrees_r / drawn_r, 1)
 
@@ -287,17 +293,20 @@ class NeighbourBatches:
             "x_nf": self._features(nodes, there_r, of_nodes),
             "positional_np": None if positional is None else of_nodes(positional),
             "edge_x_ef": (
-                None if edge_x is None else _padded(edge_x[self._edge_ids(draw)], bounds.num_edges)
+                None
+                if edge_x is None
+                else padded_rows(edge_x[self._edge_ids(draw)], bounds.num_edges)
             ),
             "valid_n": there_r,
             "degree_n": draw.degrees_r.astype(np.float32),
             "node_ids_n": np.where(there_r, draw.nodes_r, host.graph.num_nodes).astype(np.uint32),
         }
-        targets = {
-            name: _padded(known[asked], seeds)
-            for name, known in host.targets.items()
-            if isinstance(known, np.ndarray)
-        }
+        targets = self._seeds.targets(
+            self._part_items(step, part),
+            (self._settings.seed, step, part),
+            (seeds, self._items),
+            part * seeds,
+        )
         known = {
             "inputs": inputs,
             "targets": targets,
@@ -325,12 +334,6 @@ class NeighbourBatches:
         return places_e if ids_e is None else ids_e[places_e]
 
 
-def _padded(rows: np.ndarray, count: int) -> np.ndarray:
-    out = np.zeros((count, *rows.shape[1:]), rows.dtype)
-    out[: len(rows)] = rows
-    return out
-
-
 def fan_outs(text: str, layers: int | None) -> tuple[int, ...]:
     """The fan-out of each hop from "15,10,5", or "all"; one number is for each of the layers."""
     numbers = tuple(ALL if each == "all" else int(each) for each in text.split(","))
@@ -344,26 +347,6 @@ def fan_outs(text: str, layers: int | None) -> tuple[int, ...]:
             f"found {text}"
         )
     return numbers[:layers]
-
-
-def _labelled(host: Prepared) -> tuple[np.ndarray, np.ndarray]:
-    """The training nodes that have a label, and how many each has: those that a loss counts."""
-    targets = host.targets
-    if any(isinstance(known, Table) for known in targets.values()) or "train" not in targets:
-        raise UserError(
-            "--batching neighbours asks training nodes; this task asks something else. Use "
-            "--batching full."
-        )
-    nodes = np.flatnonzero(targets["train"])
-    answers_k = np.ones(len(nodes), np.int64)
-    for name, is_known in (("labels", lambda x: x >= 0), ("values", lambda x: ~np.isnan(x))):
-        known = targets.get(name)
-        if isinstance(known, np.ndarray):
-            answers_k = is_known(known[nodes]).reshape(len(nodes), -1).sum(axis=1)
-    nodes, answers_k = nodes[answers_k > 0], answers_k[answers_k > 0]
-    if not len(nodes):
-        raise UserError(f"{host.graph.name} has no labelled training nodes to draw from")
-    return nodes, answers_k
 
 
 def _scaled_table(host: Prepared) -> np.ndarray | None:

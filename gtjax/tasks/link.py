@@ -136,8 +136,9 @@ class LinkPrediction(Task):
 
     def loss(self, outputs: Any, targets: Targets, weight_n: jax.Array | None = None) -> jax.Array:
         """Mean cross entropy of edges and of drawn pairs, each counting half; or one's own."""
-        del weight_n  # pairs are nobody's in particular
-        return self._loss(outputs, targets, "train")
+        loss = self._loss(outputs, targets, "train")
+        # Pairs are nobody's in particular; the pairs of a sampled batch have all the same weight.
+        return loss if weight_n is None or "pool" not in targets else loss * weight_n[0]
 
     def validation_loss(self, outputs: Any, targets: Targets) -> jax.Array:
         """The same of held-out edges, and of pairs that no edge joins."""
@@ -190,7 +191,10 @@ class LinkPrediction(Task):
 
     def _train_pairs(self, targets: Targets, seed: jax.Array) -> dict[str, jax.Array]:
         """Rows of training edges, and of the pairs that are drawn for them; -1 for padding."""
-        pairs_k2, row_n = targets["train"], targets["row"]
+        pairs_k2, row_n = targets["train"], targets.get("row")
+        pool_n = targets.get("pool")  # of a sampled batch, which has rows in place of nodes
+        candidates = row_n if pool_n is None else pool_n
+        assert candidates is not None
         edge_m2 = jnp.repeat(pairs_k2, self.negatives, axis=0)
         tries = TRIES if self.true_negatives else 1
         number_m = jnp.arange(len(edge_m2), dtype=jnp.uint32)
@@ -198,7 +202,8 @@ class LinkPrediction(Task):
         kept_m = edge_m2[:, 0]
         if not self.directed:  # either end may stay
             kept_m = jnp.where(bits_mt[:, 0] >> 31 == 1, edge_m2[:, 1], kept_m)
-        drawn_mt = (bits_mt[:, 1:] % jnp.uint32(len(row_n))).astype(kept_m.dtype)
+        drawn_mt = (bits_mt[:, 1:] % jnp.uint32(len(candidates))).astype(kept_m.dtype)
+        drawn_mt = drawn_mt if pool_n is None else pool_n[drawn_mt].astype(kept_m.dtype)
         drawn_m = drawn_mt[:, -1]
         for number in reversed(range(tries - 1)):  # the first that is no edge
             other_m = drawn_mt[:, number]
@@ -207,7 +212,8 @@ class LinkPrediction(Task):
         negative_m2 = jnp.stack([kept_m, drawn_m], axis=1)
 
         def rows(pairs: jax.Array, there: jax.Array) -> jax.Array:
-            return jnp.where(there, row_n[jnp.maximum(pairs, 0)], -1)
+            found = pairs if row_n is None else row_n[jnp.maximum(pairs, 0)]
+            return jnp.where(there, found, -1)
 
         there_m1 = edge_m2[:, :1] >= 0
         return {

@@ -63,6 +63,7 @@ def made(graph, model, batches, devices=1, **more):
     parallel = ParallelConfig(devices=devices)
     config = TrainConfig(parallel=parallel, batches=batches, **more)
     config = with_model(config, model)
+    graph = config.prepared(graph)
     program = Program(config, graph, config.task_of(graph))
     return program, make_batches(Source(graph), program.settings, program.spread)
 
@@ -137,12 +138,12 @@ def test_an_epoch_is_one_pass_over_the_labelled_training_nodes(graph, devices):
     run, found = loss_and_gradient(program), []
     for epoch in range(2):
         steps = range(epoch * batches.steps_per_epoch, (epoch + 1) * batches.steps_per_epoch)
-        seen = np.concatenate([batches.seeds(step) for step in steps])
-        np.testing.assert_array_equal(np.sort(seen), counted)
+        seen = np.concatenate([batches.items(step) for step in steps])
+        np.testing.assert_array_equal(np.sort(seen), np.arange(len(counted)))
         found.append([run(params, batches.at(step), jnp.int32(0)) for step in steps])
         mean = jax.tree.map(lambda *each: sum(each) / len(each), *found[-1])
         assert_same(mean, want)
-    assert not np.array_equal(batches.seeds(0), batches.seeds(batches.steps_per_epoch))
+    assert not np.array_equal(batches.items(0), batches.items(batches.steps_per_epoch))
 
 
 def test_many_devices_draw_what_one_does(graph):
@@ -254,3 +255,42 @@ def test_a_draw_that_exceeds_the_shapes_makes_them_grow_and_is_counted(graph, mo
     assert tight.grown > 0
     assert tight.facts(3)["shapes_grown"] == tight.grown
     assert_same(got, want, 1e-6)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_pairs_with_all_edges_score_as_in_the_whole_graph(graph, devices):
+    """The same edges and drawn pairs, given to a full batch by the rows of their nodes."""
+    model = GCNConfig(hidden=8, layers=2, dropout=0.0)
+    batches = sampled(batch_size=40)
+    program, batches = made(graph, model, batches, devices, task="link")
+    seen = program.config.prepared(graph)
+    full, whole = made(seen, model, BatchesConfig(), task="link")
+    batch = batches.at(3)
+    params = program.initial_state().params
+    key = jax.random.fold_in(jax.random.key(program.config.seed), 3)
+    inputs, _ = program.task.training(batch.inputs, batch.targets, key)
+    seeds = batch.hops.rows(batch.inputs.node_ids_n, 0)
+    asked = {name: np.asarray(seeds)[pairs] for name, pairs in jax.device_get(inputs.asked).items()}
+    there = np.asarray(batch.targets["train"])[:, 0] >= 0
+    edges = {tuple(sorted(pair)) for pair in seen.links.train.tolist()}
+    assert all(tuple(sorted(pair)) in edges for pair in asked["train"][there].tolist())
+    assert there.sum() == len(batches.items(3))
+    outputs = jax.jit(lambda params, batch: program.run(params, batch, inputs, program.training))
+    got = outputs(params, batch).outputs
+    given = whole.whole.inputs._replace(asked=asked)
+    want = full.run(full.initial_state().params, whole.whole, given, full.training).outputs
+    np.testing.assert_allclose(got["train"][there], want["train"][there], rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(
+        got["train_negative"][there], want["train_negative"][there], rtol=2e-5, atol=2e-5
+    )
+
+
+def test_true_negatives_need_all_edges(graph):
+    with pytest.raises(UserError, match="true-negatives"):
+        made(
+            graph,
+            GCNConfig(hidden=8, layers=2),
+            sampled(),
+            task="link",
+            asked=TaskConfig(true_negatives=True),
+        )
