@@ -118,9 +118,11 @@ class Blocks:
         options: dict[str, Any] = {"forms": forms, **sizes}
         key = (block.capacity, forms)
         try:
-            made = build_stacked_edges([part], like=self._like.get(key), **options) if (
-                key in self._like
-            ) else None
+            made = (
+                build_stacked_edges([part], like=self._like.get(key), **options)
+                if (key in self._like)
+                else None
+            )
         except TooLargeError:
             made = None
         if made is None:
@@ -176,7 +178,12 @@ def _cut(offsets: np.ndarray, rows: int, edges: int) -> Iterator[Block]:
 
 
 def edge_ids(csr: CSR, first: int, last: int) -> np.ndarray:
-    """Numbers of edges in the whole graph, at some positions; a graph may leave out to store them."""
-    if csr.edge_ids_e is None:
+    """Numbers of edges in the whole graph, at some positions."""
+    if not has_ids(csr):
         return np.arange(first, last)
     return np.asarray(csr.edge_ids_e[first:last])
+
+
+def has_ids(csr: CSR) -> bool:
+    """Whether edges have numbers other than their positions, which a stored graph leaves out."""
+    return isinstance(csr.edge_ids_e, np.ndarray)

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gtjax.chunks.blocks import Blocks
+from gtjax.chunks.blocks import Blocks, has_ids
 from gtjax.chunks.flow import Flow, MarkingNeighbours, is_fraction, traced
 from gtjax.chunks.ops import OpRun, op_of
 from gtjax.chunks.pipeline import on_device, padded, pipelined
@@ -64,9 +64,9 @@ class Edged:
     @cached_property
     def positions(self) -> np.ndarray | None:
         """Where an edge stands by receiver, from its id; None where ids are just that."""
-        ids_e = self.by_receiver.edge_ids_e
-        if ids_e is None:
+        if not has_ids(self.by_receiver):
             return None
+        ids_e = self.by_receiver.edge_ids_e
         positions = self.scratch.array((len(ids_e),), np.int64)
         positions[np.asarray(ids_e)] = np.arange(len(ids_e))
         return positions
@@ -278,9 +278,7 @@ class Run:
         """Leaves of the result, `[nodes, ...]`; mapped where they are in files."""
         found = []
         for value, shape in zip(self._flow.results, self._function.result_shapes, strict=True):
-            rows = self._rows[self._flow.root(value)]
-            array = rows.whole()
-            array = rows.stretch(0, rows.shape[0]) if array is None else array
+            array = self._rows[self._flow.root(value)].whole()
             found.append(array.reshape(len(array), *shape))
         return found
 

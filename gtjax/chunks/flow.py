@@ -184,7 +184,7 @@ def traced(
                     if not isinstance(var, DropVar)
                 ]
             else:
-                outputs = _add_equation(flow, line, inputs, new)
+                outputs = _add_equation(flow, jaxpr, line, inputs, new)
             made = [var for var in line.outvars if not isinstance(var, DropVar)]
             known.update(zip(made, outputs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
@@ -229,7 +229,7 @@ def _kinds(treedef: Any) -> list[tuple[Kind, Any]]:
     return [("node", receiver), ("node", sender), ("edge", edge), ("shared", shared)]
 
 
-def _add_equation(flow: Flow, line: Any, inputs: list[int], new: Any) -> list[int]:
+def _add_equation(flow: Flow, jaxpr: Jaxpr, line: Any, inputs: list[int], new: Any) -> list[int]:
     kinds = {flow.values[each].kind for each in inputs} - {"shared"}
     if len(kinds) > 1:
         raise UserError(
@@ -237,6 +237,12 @@ def _add_equation(flow: Flow, line: Any, inputs: list[int], new: Any) -> list[in
             f"outside of an op; give both to neighbours.aggregate"
         )
     kind: Kind = kinds.pop() if kinds else "shared"
+    held = line.params.get("num_consts", 0) if line.primitive.name == "custom_vjp_call" else 0
+    if any(flow.values[each].constant is None for each in inputs[:held]):
+        raise UserError(
+            "--batching chunks: a function with a derivative of its own (jax.custom_vjp) closes "
+            "over values that the model computes; give them to it as arguments"
+        )
     active = any(flow.values[each].active for each in inputs)
     number = len(flow.equations)
     made = [var for var in line.outvars if not isinstance(var, DropVar)]
@@ -254,10 +260,12 @@ def _add_equation(flow: Flow, line: Any, inputs: list[int], new: Any) -> list[in
     for atom, value in zip(line.invars, inputs, strict=True):
         if not isinstance(atom, Number):
             read[atom] = value
-    run = jaxpr_as_fun(ClosedJaxpr(Jaxpr((), tuple(read), made, [line]), ()))
-    flow.equations.append(
-        Equation(line, run, tuple(read.values()), tuple(outputs), len(flow.ops))
+    names = jaxpr.debug_info._replace(arg_names=("",) * len(read), result_paths=("",) * len(made))
+    alone = jaxpr.replace(
+        constvars=[], invars=list(read), outvars=made, eqns=[line], debug_info=names
     )
+    run = jaxpr_as_fun(ClosedJaxpr(alone, ()))
+    flow.equations.append(Equation(line, run, tuple(read.values()), tuple(outputs), len(flow.ops)))
     return outputs
 
 

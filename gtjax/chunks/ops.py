@@ -140,9 +140,7 @@ class ChunkedOp:
             seed: Any,
             totals: Any,
         ) -> tuple[Any, Any]:
-            filled = [
-                self._nothing(at, counts) if x is None else x for at, x in enumerate(leaves)
-            ]
+            filled = [self._nothing(at, counts) if x is None else x for at, x in enumerate(leaves)]
             receiver, sender, edge, shared = self._trees(filled)
             treedef, shapes = self._saved
             dout = dout.reshape(-1, *self._out_shape)
@@ -310,7 +308,7 @@ class OpRun:
         # of all of them before.
         able = blocks.side == "receiver" or self.op.op.reduce.name in ("sum", "mean")
         whole = self.op.light and able and sizes <= self._whole_bytes
-        return _Far(blocks, whole=whole and all(r.whole() is not None for r in rows))
+        return _Far(blocks, whole=whole and all(r.in_place for r in rows))
 
     def _load(
         self, block: Block, blocks: Blocks, far: _Far, reads: set[Any]
@@ -369,9 +367,7 @@ class _Far:
         """The rows that the numbers are of."""
         if self._is_whole:
             if id(rows) not in self._known:
-                array = rows.whole()
-                assert array is not None
-                self._known[id(rows)] = on_device(array)
+                self._known[id(rows)] = on_device(rows.whole())
             return self._known[id(rows)]
         distinct, _ = self._blocks.distinct.of(block)
         into = np.empty((self.count, rows.shape[1]), rows.dtype)

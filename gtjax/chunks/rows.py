@@ -16,6 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 
 
+ALIGNMENT = 64  # bytes: where jax can use an array of the host without a copy
+
+
 class Rows(Protocol):
     """Rows `[count, width]` of one type."""
 
@@ -37,16 +40,29 @@ class Rows(Protocol):
         """Rows by number, which ascend, into the first rows of an array."""
         ...
 
-    def whole(self) -> np.ndarray | None:
-        """All of them as one array in memory or mapped, if that is what there is."""
+    @property
+    def in_place(self) -> bool:
+        """Whether they are one array, in memory or mapped, that a kernel can read as it is."""
         ...
+
+    def whole(self) -> np.ndarray:
+        """All of them as one array, in memory or mapped."""
+        ...
+
+
+class Traffic:
+    """Bytes of rows that were read and written; in place, all rows of a pass count once."""
+
+    def __init__(self) -> None:
+        self.read = self.written = 0
 
 
 class ArrayRows:
     """Rows of an array, which may be a mapped file."""
 
-    def __init__(self, array: np.ndarray):
+    def __init__(self, array: np.ndarray, traffic: Traffic | None = None):
         self.array = array.reshape(len(array), -1)
+        self._traffic = traffic or Traffic()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -60,22 +76,33 @@ class ArrayRows:
 
     def stretch(self, start: int, end: int) -> np.ndarray:
         """A view."""
-        return self.array[start:end]
+        found = self.array[start:end]
+        self._traffic.read += found.nbytes
+        return found
 
     def take(self, index: np.ndarray, into: np.ndarray) -> None:
         """By number, without a copy in between."""
-        np.take(self.array, index, axis=0, out=into[: len(index)], mode="clip")
+        rows = into[: len(index)]
+        np.take(self.array, index, axis=0, out=rows, mode="clip")
+        self._traffic.read += rows.nbytes
 
-    def whole(self) -> np.ndarray | None:
-        """The array, where a kernel can read it as it is."""
-        array = self.array
-        return array if array.flags.c_contiguous and array.flags.aligned else None
+    @property
+    def in_place(self) -> bool:
+        """Unless it has gaps."""
+        return self.array.flags.c_contiguous and self.array.ctypes.data % ALIGNMENT == 0
+
+    def whole(self) -> np.ndarray:
+        """The array."""
+        self._traffic.read += self.array.nbytes
+        return self.array
 
     def write(self, start: int, rows: Any, *, add: bool) -> None:
         """Set a stretch of rows, or add to it."""
         rows = np.asarray(rows)
         target = self.array[start : start + len(rows)]
+        self._traffic.written += target.nbytes
         if add:
+            self._traffic.read += target.nbytes
             np.add(target, rows, out=target)
         else:
             np.copyto(target, rows)
@@ -83,6 +110,8 @@ class ArrayRows:
 
 class ChangedRows:
     """Rows of a table that is read by `table[stretch or numbers]`, as `change` makes them."""
+
+    in_place = False
 
     def __init__(self, table: Any, change: Callable[[np.ndarray], np.ndarray]):
         self._table, self._change = table, change
@@ -99,13 +128,15 @@ class ChangedRows:
         rows = np.asarray(self._change(self._table[index]))
         into[: len(index)] = rows.reshape(len(rows), -1)
 
-    def whole(self) -> None:
-        """They are not there as the model reads them."""
-        return
+    def whole(self) -> np.ndarray:
+        """All of them, made now."""
+        return self.stretch(0, self.shape[0])
 
 
 class PermutedRows:
     """Rows of others in another order: row i is `order[i]` of them."""
+
+    in_place = False
 
     def __init__(self, rows: ArrayRows, order: np.ndarray):
         self._rows, self._order = rows, order
@@ -119,13 +150,15 @@ class PermutedRows:
         """By number of the number."""
         self._rows.take(self._order[index], into)
 
-    def whole(self) -> None:
-        """They are not there in this order."""
-        return
+    def whole(self) -> np.ndarray:
+        """All of them, made now."""
+        return self.stretch(0, self.shape[0])
 
 
 class CountedRows:
     """The numbers of the rows themselves, as ids of nodes are."""
+
+    in_place = False
 
     def __init__(self, count: int):
         self.shape, self.dtype = (count, 1), np.dtype(np.uint32)
@@ -138,9 +171,9 @@ class CountedRows:
         """The numbers themselves."""
         into[: len(index), 0] = index
 
-    def whole(self) -> None:
-        """They are not stored."""
-        return
+    def whole(self) -> np.ndarray:
+        """All of them, made now."""
+        return self.stretch(0, self.shape[0])
 
 
 class Scratch:
@@ -152,6 +185,7 @@ class Scratch:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._free: dict[int, list[np.ndarray]] = {}
         self._files = 0
+        self.traffic = Traffic()
         self.file_bytes = 0
         self.memory_bytes = 0
 
@@ -168,7 +202,7 @@ class Scratch:
 
     def rows(self, count: int, width: int, dtype: Any) -> ArrayRows:
         """Rows whose numbers are not set."""
-        return ArrayRows(self.array((count, width), dtype))
+        return ArrayRows(self.array((count, width), dtype), self.traffic)
 
     def free(self, array: np.ndarray) -> None:
         """Let another array of this size have the place."""
@@ -196,8 +230,8 @@ class Scratch:
             self._folder = None
 
 
-def aligned(size: int, alignment: int = 64) -> np.ndarray:
+def aligned(size: int) -> np.ndarray:
     """Bytes that start where jax can use them without a copy."""
-    raw = np.empty(size + alignment, np.uint8)
-    start = -raw.ctypes.data % alignment
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]

@@ -196,7 +196,13 @@ def cut(flow: Flow) -> Plan:
 
 
 def _segment(
-    flow: Flow, number: int, kind: Kind, outputs: tuple[int, ...], cheap: Any, require: Any, given: Any
+    flow: Flow,
+    number: int,
+    kind: Kind,
+    outputs: tuple[int, ...],
+    cheap: Any,
+    require: Any,
+    given: Any,
 ) -> Segment:
     inputs: dict[int, None] = {}
     shared: dict[int, None] = {}

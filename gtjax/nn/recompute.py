@@ -15,7 +15,9 @@ it keeps by name (`reduce_precision`), which is a pass over memory for each.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -25,6 +27,18 @@ from flax import nnx
 
 # Zero, known to be so only once the gradient is there: a column, or 0.0 where there is no waiting.
 Late = jax.Array | float
+
+_kept: ContextVar[bool] = ContextVar("kept", default=False)
+
+
+@contextlib.contextmanager
+def nothing_recomputed() -> Iterator[None]:
+    """Trace a model as if nothing was to be recomputed: for whoever recomputes in another way."""
+    before = _kept.set(True)
+    try:
+        yield
+    finally:
+        _kept.reset(before)
 
 
 def recomputed(
@@ -42,6 +56,8 @@ def recomputed(
     strict: nothing of it may be there earlier or later than it has to be, which costs a message of
             one number between devices each way. For what is large.
     """
+    if _kept.get():
+        return function(modules, *arrays, 0.0)
     graphdef, state = nnx.split(modules)
 
     def compute(late: Late, state: Any, *arrays: jax.Array | None) -> jax.Array:

@@ -26,6 +26,7 @@ from gtjax.chunks import (
     Sizes,
     sizes_for,
 )
+from gtjax.chunks.blocks import has_ids
 from gtjax.chunks.engine import traced_flow
 from gtjax.chunks.pipeline import on_device, padded
 from gtjax.chunks.rows import PermutedRows
@@ -33,6 +34,7 @@ from gtjax.chunks.segments import cut
 from gtjax.chunks.sizes import row_and_table_bytes
 from gtjax.core.errors import UserError
 from gtjax.nn import Inputs
+from gtjax.nn.recompute import nothing_recomputed
 from gtjax.runs.program import Outputs, Params, Program, State
 
 
@@ -98,7 +100,8 @@ class ChunkedProgram:
         key = jax.random.fold_in(jax.random.key(program.config.seed), step)
         inputs, targets = program.task.training(inputs, targets, key)
         inputs, model = inputs.live(key), program.model(params)
-        return model.head(model.encoder(inputs, neighbours), inputs), targets
+        with nothing_recomputed():  # all that is between two ops is, anyway
+            return model.head(model.encoder(inputs, neighbours), inputs), targets
 
     def _evaluate(self, shared: Any, nodes: Any, edges: Any, neighbours: Any) -> Any:
         inputs, targets = self._inputs(nodes, edges)
@@ -154,9 +157,7 @@ class ChunkedProgram:
             given = (part(outputs, start, end), part(targets, start, end), total)
             more, found = self._part_of_loss(*given)
             loss += more
-            for into, each in zip(
-                jax.tree.leaves(gradients), jax.tree.leaves(found), strict=True
-            ):
+            for into, each in zip(jax.tree.leaves(gradients), jax.tree.leaves(found), strict=True):
                 into[start:end] = np.asarray(each)[: end - start]
         return loss, gradients
 
@@ -259,8 +260,7 @@ def _given(graph: ChunkedGraph) -> tuple[dict[str, Given], dict[str, Given]]:
         nodes[f"target {name}"] = Given(ArrayRows(target), target.shape[1:])
     edges = {}
     if graph.edge_x_ef is not None:
-        ids_e = graph.by_receiver.edge_ids_e
-        table = ArrayRows(graph.edge_x_ef)
-        edge_rows = table if ids_e is None else PermutedRows(table, ids_e)
+        csr, table = graph.by_receiver, ArrayRows(graph.edge_x_ef)
+        edge_rows = PermutedRows(table, csr.edge_ids_e) if has_ids(csr) else table
         edges["x"] = Given(edge_rows, tuple(graph.edge_x_ef.shape[1:]))
     return nodes, edges

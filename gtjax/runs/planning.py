@@ -145,7 +145,8 @@ def works_of(config: TrainConfig, graph: Graph | Sizes, platform: str) -> dict[s
 def is_planned(config: TrainConfig) -> bool:
     """Whether a run of this config asks the planner."""
     parallel = config.parallel
-    if not one_of(BATCHINGS, config.batches.batching, "--batching").sees_all:
+    batching = one_of(BATCHINGS, config.batches.batching, "--batching")
+    if not batching.sees_all or batching.name == "chunks":
         return False  # a step needs no transport, and evaluation any
     return parallel.strategy == "auto" and available_devices(_wanted(parallel)) > 1
 
@@ -174,6 +175,8 @@ def decided(
         refuse_what_does_not_fit(made)
         assert made.chosen is not None
         return with_option(config, made.chosen.option), made
+    if config.batches.batching == "chunks":  # what does not fit is on disk
+        return config, None
     if config.parallel.strategy in ("auto", "single"):
         return _on_one_device(config, graph), None
     return config, None
