@@ -153,9 +153,7 @@ def loading(folder: Path) -> dict[str, float]:
 
 def main() -> None:
     """Measure, and write the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--edges", type=float, default=2e8)
     parser.add_argument("--nodes", type=float, default=2e7)
     parser.add_argument("--kinds", nargs="+", default=["csv", "parquet"])
@@ -181,14 +179,15 @@ def main() -> None:
         paths = make(folder, edges, nodes, arguments.kinds)
         for kind, path in paths.items():
             target = folder / f"from-{kind}"
-            found = measured(path, target, options)
+            found: dict[str, Any] = dict(measured(path, target, options))
             found |= {"rows_a_second": edges / found["seconds"], "load": loading(target)}
             results[kind] = found
             gib = found["peak_anonymous_bytes"] / 2**30
             print(
                 f"{kind}: {found['seconds']:.1f} s, {found['rows_a_second'] / 1e6:.2f} million "
-                f"rows/s, {found['user_seconds']:.1f} s user and {found['system_seconds']:.1f} s system "
-                f"time, {gib:.2f} GiB anonymous, opened in {found['load']['seconds']:.4f} s"
+                f"rows/s, {found['user_seconds']:.1f} s user, "
+                f"{found['system_seconds']:.1f} s system, "
+                f"{gib:.2f} GiB anonymous, opened in {found['load']['seconds']:.4f} s"
             )
             if kind != arguments.kinds[0]:
                 shutil.rmtree(target)

@@ -13,9 +13,16 @@ import jax
 import numpy as np
 
 from gtjax.batching.config import BatchingSettings, PrepareConfig
-from gtjax.batching.prepare import Batch, in_graph_order, place_batch, prepare, whole_layout
+from gtjax.batching.prepare import (
+    Batch,
+    check_stored,
+    in_graph_order,
+    place_batch,
+    prepare,
+    whole_layout,
+)
 from gtjax.core.errors import UserError, one_of
-from gtjax.graph import Graph, required_graph
+from gtjax.graph import Graph, StoredGraph, required_graph
 from gtjax.nn import Inputs
 from gtjax.sharding.config import ParallelConfig
 from gtjax.sharding.mesh import Spread, spread
@@ -77,6 +84,8 @@ def bind(
         kernel: Of all ops; "auto" takes the best that runs.
         seed: Of the partition.
     """
+    if isinstance(graph, StoredGraph):
+        check_stored(graph, prepare_graph or PrepareConfig())
     graph = required_graph(graph, "bind")
     parallel = ParallelConfig() if parallel is None else parallel
     if not isinstance(parallel, ParallelConfig):

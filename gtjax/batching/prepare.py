@@ -13,7 +13,7 @@ from gtjax.batching.config import BatchingSettings, PrepareConfig
 from gtjax.batching.features import Scaling
 from gtjax.core.errors import UserError
 from gtjax.core.progress import Progress
-from gtjax.graph import Graph, Table, locality_order, log_gap
+from gtjax.graph import Graph, StoredGraph, Table, locality_order, log_gap, required_graph
 from gtjax.graph.positional import encode
 from gtjax.nn import Inputs
 from gtjax.partition import Partition, partition_graph
@@ -43,11 +43,19 @@ class Batch(NamedTuple):
     hops: Hops | None = None  # of a sampled batch, where targets and weights are of the seeds alone
 
 
-def prepare_graph(graph: Graph, config: PrepareConfig) -> Graph:
-    """The edges that messages flow along."""
+def prepare_graph(graph: Graph | StoredGraph, config: PrepareConfig) -> Graph:
+    """The edges that messages flow along; a stored graph is read into memory."""
+    if isinstance(graph, StoredGraph):
+        check_stored(graph, config)
+        graph = required_graph(graph, "prepare_graph")
     if config.symmetrise:
         graph = graph.symmetrised()
     return graph.with_self_loops() if config.self_loops else graph
+
+
+def check_stored(graph: StoredGraph, config: PrepareConfig) -> None:
+    """Refuse a stored graph with edges that this config does not want."""
+    graph.check_prepared(symmetrise=config.symmetrise, self_loops=config.self_loops, adds=True)
 
 
 class MessageEdges(NamedTuple):

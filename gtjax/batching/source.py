@@ -7,14 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from gtjax.batching.prepare import MessageEdges
-from gtjax.graph import Graph, required_graph
+from gtjax.graph import Graph, StoredGraph, required_graph
 
 
 class Source:
-    """A graph, or how to get it."""
+    """A graph, or how to get it; one that is stored is read into memory when it is asked for."""
 
-    def __init__(self, graph: Graph | Callable[[], Graph]):
-        self._load = None if isinstance(graph, Graph) else graph
+    def __init__(self, graph: Graph | StoredGraph | Callable[[], Graph | StoredGraph]):
+        self._load = None if isinstance(graph, Graph | StoredGraph) else graph
+        self._found = graph if isinstance(graph, Graph | StoredGraph) else None
         self._graph = graph if isinstance(graph, Graph) else None
         self.known: MessageEdges | None = None  # what planning has prepared already
         self.change: Callable[[Graph], Graph] = lambda graph: graph
@@ -30,15 +31,26 @@ class Source:
         return self.change(self.graph)
 
     @property
-    def graph(self) -> Graph:
-        """The graph, loaded when it is first asked for."""
-        if self._graph is None:
+    def stored(self) -> StoredGraph | None:
+        """The graph as it is stored, if it is."""
+        if self._found is None:
             assert self._load is not None
-            self._graph = required_graph(self._load(), "a function that loads for fit")
+            self._found = self._load()
+        return self._found if isinstance(self._found, StoredGraph) else None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph in memory, loaded when it is first asked for."""
+        if self._graph is None:
+            self._graph = required_graph(
+                self.stored or self._found, "a function that loads for fit"
+            )
         return self._graph
 
     def let_go(self) -> None:
         """Forget the graph, if it can be had again."""
         if self._load is not None:
+            self._graph = self._found = None
+        elif self.stored is not None:
             self._graph = None
         self.known = None

@@ -126,8 +126,9 @@ def _planned(arguments: PlanArguments) -> tuple[Plan, Any, TrainConfig]:
         )
     else:
         from gtjax.datasets import load
+        from gtjax.graph import required_graph
 
-        graph = load(arguments.data)
+        graph = required_graph(load(arguments.data), "plan")
     if notice := notice_of_measuring(config.parallel):
         say(notice)
     with progress("planning", 1.0) as update:

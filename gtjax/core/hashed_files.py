@@ -73,7 +73,7 @@ def map_array(
 
 
 def map_unread(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Map a .npy file whose size and header say that it holds this; its values are not looked at."""
+    """Map a .npy file whose size and header say that it holds this; its values are not read."""
     try:
         with path.open("rb") as stream:
             version = np.lib.format.read_magic(stream)
@@ -88,7 +88,8 @@ def map_unread(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
     wanted = start + math.prod(shape) * dtype.itemsize
     if (found, kept, fortran, size) != (shape, dtype, False, wanted):
         raise UserError(
-            f"{path} has {dtype} of shape {shape} in {wanted} bytes; found {kept} {found} in {size}."
+            f"{path} has {dtype} of shape {shape} in {wanted} bytes; found {kept} {found} in "
+            f"{size}."
         )
     if not math.prod(shape):
         return np.zeros(shape, dtype)

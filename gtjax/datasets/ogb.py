@@ -179,7 +179,7 @@ def check_label_shape(shape: tuple[int, ...], num_nodes: int) -> None:
 
 
 def label_numbers(found: np.ndarray) -> np.ndarray:
-    """Labels [nodes, columns] as whole numbers, -1 where unlabelled; [nodes] if it is one column."""
+    """Labels [nodes, columns] as whole numbers, -1 where unlabelled; one column is [nodes]."""
     labels = found.astype(np.float64)
     labels[np.isnan(labels)] = -1
     if (labels != np.floor(labels)).any() or np.abs(labels).max(initial=0) >= 2**31:

@@ -39,7 +39,7 @@ class CSR:
 
 @dataclass(frozen=True)
 class Positions:
-    """The numbers 0, 1, 2 and so on as edge ids, where an edge's id is its position: never stored."""
+    """0, 1, 2 and so on as edge ids, where an edge's id is its position: never stored."""
 
     count: int
 

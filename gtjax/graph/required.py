@@ -32,6 +32,7 @@ def required_graph(graph: Any, function: str) -> Graph:
     if isinstance(graph, Graph):
         return graph
     if isinstance(graph, StoredGraph):
+        graph.check_memory(function)
         return graph.in_memory()
     kind = type(graph)
     advice = _CONVERTERS.get(kind.__module__.partition(".")[0])

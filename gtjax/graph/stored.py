@@ -1,15 +1,15 @@
 """`StoredGraph`: a graph in a folder of mapped arrays, for graphs larger than memory.
 
-    FOLDER/graph.json                   counts, names of classes and features, how it was converted,
-                                        and of every array its shape, type and hash
-    FOLDER/by_receiver/offsets.npy      int64 [N + 1], and senders.npy int32 [E]: the in-edges of every
-                                        node, sorted by sender; an edge's id is its position here
-    FOLDER/by_sender/offsets.npy        int64 [N + 1], receivers.npy int32 [E], and edge_ids.npy [E], int32
-                                        or int64: the out-edges, and which edge each of them is
-    FOLDER/x.npy                        [N, F] float32 or float16, or int8 with x_scale.npy [N]; or sparse
-                                        rows: x_offsets.npy, x_columns.npy, x_values.npy
-    FOLDER/labels.npy                   as in `Graph`; and train.npy, val.npy, test.npy bool [N],
-                                        edge_x.npy [E, K], node_names.npy, where there are such
+    graph.json                what it is: counts, names of classes and features, how it was
+                              converted, and of every array its shape, type and hash
+    by_receiver/offsets.npy   int64 [N + 1], and senders.npy int32 [E]: the in-edges of every node,
+                              sorted by sender; an edge's id is its position here
+    by_sender/offsets.npy     int64 [N + 1], receivers.npy int32 [E] and edge_ids.npy [E], int32 or
+                              int64: the out-edges, and which edge each of them is
+    x.npy                     [N, F] float32 or float16, or int8 with x_scale.npy [N]; or sparse
+                              rows: x_offsets.npy, x_columns.npy, x_values.npy
+    labels.npy                as in `Graph`; and train.npy, val.npy, test.npy bool [N],
+                              edge_x.npy [E, K], node_names.npy, where there are such
 
 `gtjax convert` writes it. Opening one takes milliseconds whatever its size: it reads the manifest,
 looks at sizes and headers, and maps. Rows and edges are read from disk when they are asked for; the
@@ -171,8 +171,10 @@ class StoredGraph:
     def x_nf(self) -> Any:
         """Node features: indexing gives rows, float32 where they are stored as int8 or sparse."""
         if X_OFFSETS in self.files:
-            parts = (self.files.mapped(name) for name in (X_OFFSETS, X_COLUMNS, X_VALUES))
-            return SparseRows(*parts, self._facts["features"])
+            offsets, columns_v, values_v = (
+                self.files.mapped(name) for name in (X_OFFSETS, X_COLUMNS, X_VALUES)
+            )
+            return SparseRows(offsets, columns_v, values_v, self.num_features)
         values_nf = self.files.mapped(X)
         if values_nf.dtype != np.int8:
             return values_nf
@@ -323,16 +325,21 @@ class StoredGraph:
         # Senders, receivers, and the ids that a plain graph keeps by receiver.
         return rows + 12 * self.num_edges + sum(array.nbytes for array in others)
 
-    def check_memory(self, what: str = "in memory") -> None:
-        """Refuse to read all of a graph that would not fit."""
+    def check_memory(self, function: str = "in_memory") -> None:
+        """Refuse to read all of a graph that would not fit, for a function that would need it."""
         needed, free = self.memory_bytes, available_memory()
-        if free is not None and needed > free:
-            gib = 2**30
-            raise UserError(
-                f"{self.name} takes {needed / gib:.3g} GiB {what}, and {free / gib:.3g} GiB are "
-                f"free on this machine. Use a machine with more memory, a batching that reads the "
-                f"folder piece by piece, or convert with fewer bytes a feature (--features float16)."
+        if free is None or needed <= free:
+            return
+        advice = "convert it with fewer bytes a feature (--features float16)"
+        if function == "plan":
+            advice = (
+                f"plan by its sizes: gtjax plan --nodes {self.num_nodes} --edges {self.num_edges} "
+                f"--features {self.num_features} --classes {self.num_classes}"
             )
+        raise UserError(
+            f"{function} takes all of {self.name} in memory, {needed / 2**30:.3g} GiB, and this "
+            f"machine has {free / 2**30:.3g} GiB free. Use a machine with more, or {advice}."
+        )
 
     def in_memory(self) -> Graph:
         """All of it as a plain `Graph`, every array checked against its hash.

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from gtjax.batching.base import Batches
 from gtjax.batching.features import Scaling
+from gtjax.batching.prepare import check_stored
 from gtjax.batching.source import Source
 from gtjax.batching.store import batches_of
 from gtjax.core.errors import UserError
@@ -26,7 +27,7 @@ from gtjax.core.progress import Progress, progress, say
 from gtjax.distributed.join import topology
 from gtjax.distributed.team import LostError, Team, this_team
 from gtjax.distributed.watchdog import Watchdog, is_supervised
-from gtjax.graph import Graph, Names, required_graph
+from gtjax.graph import Graph, Names, StoredGraph, required_graph
 from gtjax.planner import Plan, slower_than_one
 from gtjax.runs.asked import note_resumption, note_start
 from gtjax.runs.checkpoint import Checkpoints, DamagedCheckpointError, Snapshot
@@ -72,7 +73,7 @@ class _Asked(Exception):  # noqa: N818 - nothing went wrong
 
 
 def fit(
-    graph: Graph | str | Path | Callable[[], Graph],
+    graph: Graph | StoredGraph | str | Path | Callable[[], Graph | StoredGraph],
     model: Any = None,
     config: TrainConfig | None = None,
     *,
@@ -101,6 +102,8 @@ def fit(
     config = checked_config(config)
     if isinstance(graph, str | Path):
         config, graph = to_load(config, graph)
+    elif isinstance(graph, StoredGraph):
+        config = dataclasses.replace(config, data=str(graph.folder.resolve()))
     elif not callable(graph):
         graph = required_graph(graph, "fit")
         config = dataclasses.replace(config, data=graph.name or "graph")
@@ -253,6 +256,8 @@ class Run:
                     task = task_from_json(known["task"])
                     return _Decided(config, facts, task, None).to_json()
             with self.clock.on("reading the graph"):
+                if self.source.stored is not None:
+                    check_stored(self.source.stored, config.prepare)
                 whole = self.source.graph
             if folder is not None:
                 check_same_graph(folder, whole)
@@ -281,7 +286,9 @@ class Run:
         note_start(self.folder, self.asked, command)
         self._describe_data()
         kept = self.config.runtime.keep_graph
-        if self.team.is_first and (kept == "always" or (keep is not None and kept == "auto")):
+        if kept == "always" and self.show and self.source.stored is not None:
+            say(f"a stored graph is not copied: the run reads {self.config.data}")
+        elif self.team.is_first and (kept == "always" or (keep is not None and kept == "auto")):
             keep_graph(self.folder, self.source.graph, always=kept == "always", show=self.show)
         if self.show:
             say(f"{self.facts.text}\nrun folder: {self.folder.path}")

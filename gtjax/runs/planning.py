@@ -11,12 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from gtjax.batching.prepare import MessageEdges, message_edges
+from gtjax.batching.prepare import MessageEdges, check_stored, message_edges
 from gtjax.batching.table import BATCHINGS
 from gtjax.core.errors import UserError, one_of
 from gtjax.core.progress import Progress, ignore_progress
 from gtjax.datasets import load
-from gtjax.graph import Graph, log_gap, required_graph
+from gtjax.graph import Graph, StoredGraph, log_gap, required_graph
 from gtjax.hardware import HardwareProfile, preset, read_profile
 from gtjax.hardware.measure import measured_profile, measuring_notice, memory_capacity
 from gtjax.hardware.ops import share_of_busiest
@@ -52,7 +52,7 @@ REMATS = ("elementwise", "none", "block")
 
 
 def plan(
-    graph: Graph | Sizes | str | Path,
+    graph: Graph | StoredGraph | Sizes | str | Path,
     model: Any = None,
     config: TrainConfig | None = None,
     *,
@@ -70,6 +70,8 @@ def plan(
         config = with_model(config, model)
     if isinstance(graph, str | Path):
         graph = load(graph, split=config.split)
+    if isinstance(graph, StoredGraph):
+        check_stored(graph, config.prepare)
     known = graph if isinstance(graph, Sizes) else config.prepared(required_graph(graph, "plan"))
     return _plan(known, config, hardware, progress)
 

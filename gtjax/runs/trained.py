@@ -94,7 +94,7 @@ class TrainedRun:
     @cached_property
     def graph(self) -> Graph:
         """The graph that it was trained on: kept with the run, or loaded and checked."""
-        return graph_of(self.folder, self.config)
+        return required_graph(graph_of(self.folder, self.config), "predict")
 
     def predict(
         self,

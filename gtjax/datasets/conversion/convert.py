@@ -78,8 +78,8 @@ class ConvertOptions:
     seed: int = 0
     """Of generators and of drawn splits."""
     memory: float = 1.0
-    """GiB that sorting may take. What belongs to nodes is extra where the data is one table of
-    them: some 80 bytes a node."""
+    """GiB that sorting may take, if there are very many edges. A table of nodes takes some 80 bytes
+    a node beside it."""
 
     def __post_init__(self) -> None:
         one_of(dict.fromkeys(FORMS), self.features, "features")
@@ -205,7 +205,8 @@ class _Conversion:
         self.symmetrise = options.symmetrise or stream.stored_once
         workers = max(1, min(4, os.cpu_count() or 1))
         edge_features = stream.edges.num_edge_features
-        self.sizing = Sizing.of(options.memory * GIB, workers, edge_features)
+        memory, size = options.memory * GIB, stream.edges.num_bytes
+        self.sizing = Sizing.of(memory, workers, edge_features, size)
         # What a part of the work depends on, so that it cannot be gone on with otherwise.
         records = place.state.get("records")
         if records is not None:

@@ -21,9 +21,12 @@ from gtjax.datasets.conversion.ends import AsTheyAre
 from gtjax.datasets.conversion.in_threads import in_threads
 from gtjax.datasets.conversion.keys import keys_of, receivers_of, senders_of
 from gtjax.datasets.conversion.sorted_runs import map_keys, write_keys
-from gtjax.datasets.conversion.workplace import Workplace, sync_file
+from gtjax.datasets.conversion.workplace import Workplace, syncs
 
-_BYTES_A_RECORD = 64  # that sorting takes beside the record itself, at most
+_BYTES_A_RECORD = 64  # that sorting takes, at most
+_BYTES_A_PIECE = 4  # of the input, for every record that is sorted at once
+FAST = 1_400_000  # records: larger buffers come from the system anew each time, which costs more
+MOST_RUNS = 1000  # if memory allows: a stretch is read in as many pieces as there are runs
 _BLOCK = 1 << 22
 
 
@@ -36,15 +39,17 @@ class Sizing:
     """That one worker sorts."""
 
     @staticmethod
-    def of(memory_bytes: float, workers: int, edge_features: int) -> Sizing:
-        """For so much memory."""
+    def of(memory_bytes: float, workers: int, edge_features: int, input_bytes: int) -> Sizing:
+        """For at most so much memory: few enough runs, and no more memory than that takes."""
         each = _BYTES_A_RECORD + 12 * edge_features
-        return Sizing(workers, max(1000, int(memory_bytes / (workers + 1) / each)))
+        most = int(memory_bytes / (workers + 1) / each)
+        few_runs = input_bytes // (_BYTES_A_PIECE * MOST_RUNS)
+        return Sizing(workers, max(1000, min(most, max(FAST, few_runs))))
 
     @property
     def piece_bytes(self) -> int:
         """Of the input; a line of text is seldom shorter than 8 bytes, and makes two records."""
-        return 4 * self.records
+        return _BYTES_A_PIECE * self.records
 
 
 class Ends(Protocol):
@@ -125,16 +130,12 @@ def write_runs(
         }
         progress(piece.share, f"read {state['rows']:,} edges")
         if place.is_due():
-            place.commit(*_syncs(unsynced), edges=state)
+            place.commit(*syncs(unsynced), edges=state)
             unsynced = []
     if malformed is not None:
         raise malformed
     flush = (ends.flush,) if isinstance(ends, AsTheyAre) else ()
-    place.commit(*_syncs(unsynced), *flush, edges=state | {"done": True})
-
-
-def _syncs(paths: list[Path]) -> Iterator[Callable[[], None]]:
-    return (lambda path=path: sync_file(path) for path in paths)
+    place.commit(*syncs(unsynced), *flush, edges=state | {"done": True})
 
 
 def _both(first: MalformedRowsError, second: MalformedRowsError) -> MalformedRowsError:

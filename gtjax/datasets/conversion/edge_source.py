@@ -42,6 +42,8 @@ class EdgeSource(Protocol):
     """Where edges come from."""
 
     num_edge_features: int
+    num_bytes: int
+    """Of the input, roughly."""
 
     def pieces(self, position: dict[str, Any] | None, bytes_each: int) -> Iterator[Piece]:
         """The pieces from a position on, None being the start; each of about so many bytes."""
@@ -73,7 +75,7 @@ def check_features(
 ) -> None:
     """Refuse edges whose features are not finite."""
     if edge_x_ef is not None:
-        bad_e = ~np.isfinite(edge_x_ef).all(axis=1)
+        bad_e = np.asarray((~np.isfinite(edge_x_ef)).any(axis=1))
         check_rows(bad_e, field, "features are finite", edge_x_ef, name_row)
 
 
@@ -82,6 +84,7 @@ class GraphEdges:
 
     def __init__(self, graph: Graph):
         self._graph, self.num_edge_features = graph, graph.num_edge_features
+        self.num_bytes = 16 * graph.num_edges
 
     def pieces(self, position: dict[str, Any] | None, bytes_each: int) -> Iterator[Piece]:
         """See `EdgeSource`."""

@@ -3,11 +3,11 @@
 | class | ids | numbers |
 |---|---|---|
 | `Numbered` | are the numbers | the same, checked to be in range |
-| `AsTheyAre` | whole numbers from 0 to 2^31 - 1 | the same for now; `Present` numbers those that occur |
+| `AsTheyAre` | whole numbers from 0 to 2^31 - 1 | the same for now; later those of `Present` |
 | `KnownIds` | any integers | found in the sorted list of all ids |
 
-Numbering in ascending order keeps the order of ids, so edges can be sorted by their ids before it is
-known which ids occur, and numbered afterwards.
+Numbering in ascending order keeps the order of ids, so edges can be sorted by their ids before it
+is known which ids occur, and numbered afterwards.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class KnownIds:
     """Integers, found in the list of all of them."""
 
     def __init__(self, sorted_ids: np.ndarray, number_of: np.ndarray | None):
-        """`number_of` has the number of each of the sorted ids; None: they are numbered in order."""
+        """`number_of` has the number of each of the sorted ids; None: numbered in order."""
         self._ids, self._number_of = sorted_ids, number_of
 
     def numbers(self, ids: np.ndarray, field: str, name_row: Callable[[int], str]) -> np.ndarray:

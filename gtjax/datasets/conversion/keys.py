@@ -3,8 +3,8 @@
     bits 63..32 receiver   bits 31..1 sender   bit 0: whether the edge is only a candidate
 
 A candidate is an edge that is wanted only if the data does not hold it: the reverse of an edge, or
-a self-loop. In sorted order it stands right behind the edges of the data with the same ends, so that
-one look decides. That gives what `Graph.symmetrised` and `Graph.with_self_loops` give.
+a self-loop. In sorted order it stands right behind the edges of the data with the same ends, so
+that one look decides. That gives what `Graph.symmetrised` and `Graph.with_self_loops` give.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 | form of features | file | when |
 |---|---|---|
 | float32, float16 | `x.npy` | as the data has them; float16 halves the bytes, to 3 digits |
-| int8 | `x.npy`, `x_scale.npy` | asked for: a scale a row; or data of int8 and booleans, as they are |
+| int8 | `x.npy`, `x_scale.npy` | asked for: a scale a row; data of int8 or booleans as it is |
 | sparse | `x_offsets.npy`, `x_columns.npy`, `x_values.npy` | data that is sparse, or asked for |
 """
 
@@ -51,12 +51,17 @@ def write_features(
             kept = np.dtype(form)
         writer = _Dense(folder, width, kept)
     row = 0
-    for block in blocks:
-        if block.dtype.kind == "f":
-            check_finite("x_nf", block, row)
-        writer.add(block, row)
-        row += len(block)
-    writer.finish()
+    try:
+        for block in blocks:
+            if block.dtype.kind == "f":
+                check_finite("x_nf", block, row)
+            writer.add(block, row)
+            row += len(block)
+        for file in writer.files:
+            file.finish()
+    finally:
+        for file in writer.files:
+            file.close()
 
 
 def write_sparse_features(
@@ -81,14 +86,17 @@ def write_sparse_features(
 def write_labels(folder: Path, blocks: Iterable[np.ndarray]) -> np.ndarray:
     """Write labels [N] or [N, tasks], checked as those of a `Graph` are; gives them mapped."""
     file = None
-    for block in blocks:
-        checked = checked_labels(block, len(block))
+    try:
+        for block in blocks:
+            checked = checked_labels(block, len(block))
+            file = file or GrowingArray(folder / LABELS, checked.dtype, checked.shape[1:])
+            file.append(checked)
         if file is None:
-            file = GrowingArray(folder / LABELS, checked.dtype, checked.shape[1:])
-        file.append(checked)
-    if file is None:
-        raise GraphFormatError("labels_n", "a graph has at least one node", 0)
-    file.finish()
+            raise GraphFormatError("labels_n", "a graph has at least one node", 0)
+        file.finish()
+    finally:
+        if file is not None:
+            file.close()
     return np.load(folder / LABELS, mmap_mode="r")
 
 
@@ -170,6 +178,7 @@ def row_blocks(count: int, each: int) -> Iterator[slice]:
 class _Dense:
     def __init__(self, folder: Path, width: int, dtype: np.dtype):
         self._file = GrowingArray(folder / X, dtype, (width,))
+        self.files = (self._file,)
 
     def add(self, rows_nf: np.ndarray, first: int) -> None:
         with np.errstate(over="ignore"):
@@ -178,23 +187,17 @@ class _Dense:
             check_finite(f"x_nf as {kept_nf.dtype}", kept_nf, first)
         self._file.append(kept_nf)
 
-    def finish(self) -> None:
-        self._file.finish()
-
 
 class _Scaled:
     def __init__(self, folder: Path, width: int):
         self._values = GrowingArray(folder / X, np.int8, (width,))
         self._scale = GrowingArray(folder / X_SCALE, np.float32)
+        self.files = (self._values, self._scale)
 
     def add(self, rows_nf: np.ndarray, first: int) -> None:
         values_nf, scale_n = scaled(rows_nf)
         self._values.append(values_nf)
         self._scale.append(scale_n)
-
-    def finish(self) -> None:
-        self._values.finish()
-        self._scale.finish()
 
 
 class _Sparse:
@@ -203,6 +206,7 @@ class _Sparse:
         self._columns = GrowingArray(folder / X_COLUMNS, np.int32)
         self._values = GrowingArray(folder / X_VALUES, np.float32)
         self._offsets.append(np.zeros(1, np.int64))
+        self.files = (self._offsets, self._columns, self._values)
 
     def add(self, rows_nf: np.ndarray, first: int) -> None:
         with np.errstate(over="ignore"):
@@ -213,7 +217,3 @@ class _Sparse:
         self._offsets.append(self._columns.rows + np.cumsum(counts))
         self._columns.append(column_v)
         self._values.append(rows_nf[row_v, column_v])
-
-    def finish(self) -> None:
-        for file in (self._offsets, self._columns, self._values):
-            file.finish()

@@ -37,6 +37,7 @@ class NpzEdges:
                 rule = "two rows, senders and receivers"
                 raise GraphFormatError("edge_index", rule, f"shape {list(shape)}")
             self.num_edges, self.num_edge_features = shape[1], 0
+            self.num_bytes = _BYTES_AN_EDGE * self.num_edges
             if features is not None:
                 table = archive.stream(features, ndim=(2,), kinds="biuf")
                 self._check_rows(features, table)

@@ -31,10 +31,9 @@ class OffsetsFile:
             self._close(int(rows_e[-1]), rows_e)
             self.edges += len(rows_e)
 
-    def finish(self, num_rows: int) -> None:
-        """There are no more edges."""
+    def close_rows(self, num_rows: int) -> None:
+        """There are no more edges, and so many rows."""
         self._close(num_rows, np.zeros(0, np.int32))
-        self.file.finish()
 
     def _close(self, end: int, rows_e: np.ndarray) -> None:
         """Write where all rows before `end` end."""

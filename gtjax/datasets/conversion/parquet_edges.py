@@ -51,6 +51,7 @@ class ParquetEdges:
         self._features = [plain[i].name for i in features]
         self._ends = [end.name for end in ends]
         self.num_edge_features = len(features)
+        self.num_bytes = _BYTES_A_ROW * self._rows
 
     def pieces(self, position: dict[str, Any] | None, bytes_each: int) -> Iterator[Piece]:
         """See `EdgeSource`."""

@@ -5,6 +5,7 @@ What comes out is split by sender on the way, into runs for the third pass (`sen
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +25,9 @@ from gtjax.datasets.conversion.keys import (
     wanted,
 )
 from gtjax.datasets.conversion.offsets import OffsetsFile
-from gtjax.datasets.conversion.sender_order import write_out_run
+from gtjax.datasets.conversion.sender_order import out_run_paths, write_out_run
 from gtjax.datasets.conversion.sorted_runs import map_keys, read_piece, sampled, splitters
-from gtjax.datasets.conversion.workplace import Workplace, sync_file
+from gtjax.datasets.conversion.workplace import Workplace, syncs
 from gtjax.graph.stored import EDGE_X, OFFSETS, SENDERS
 
 
@@ -87,30 +88,30 @@ def write_in_edges(
         return stretch
 
     unsynced: list[Path] = []
-    for number, found in in_threads(merge, range(done, count), sizing.workers):
-        senders.append(found.senders_e)
-        offsets.add(found.receivers_e)
-        if edge_x is not None:
-            assert found.edge_x_ef is not None
-            edge_x.append(found.edge_x_ef)
-        unsynced += [work / f"out-{number:06d}.keys", work / f"out-{number:06d}.receivers"]
-        state = {
-            "stretches": [*state["stretches"], len(found.senders_e)],
-            "offsets": offsets.written,
-            "reverses": state["reverses"] + found.reverses,
-            "self_loops": state["self_loops"] + found.self_loops,
-        }
-        progress((number + 1) / count, f"sorted {senders.rows:,} edges by receiver")
-        if place.is_due():
-            syncs = [lambda path=path: sync_file(path) for path in unsynced]
-            place.commit(*(file.sync for file in files), *syncs, receivers=state)
-            unsynced = []
-    offsets.finish(nodes.num_nodes)
-    for file in files:
-        if file is not offsets.file:
+    with contextlib.ExitStack() as closed:
+        for file in files:
+            closed.callback(file.close)
+        for number, found in in_threads(merge, range(done, count), sizing.workers):
+            senders.append(found.senders_e)
+            offsets.add(found.receivers_e)
+            if edge_x is not None:
+                assert found.edge_x_ef is not None
+                edge_x.append(found.edge_x_ef)
+            unsynced += out_run_paths(work, number)
+            state = {
+                "stretches": [*state["stretches"], len(found.senders_e)],
+                "offsets": offsets.written,
+                "reverses": state["reverses"] + found.reverses,
+                "self_loops": state["self_loops"] + found.self_loops,
+            }
+            progress((number + 1) / count, f"sorted {senders.rows:,} edges by receiver")
+            if place.is_due():
+                place.commit(*(file.sync for file in files), *syncs(unsynced), receivers=state)
+                unsynced = []
+        offsets.close_rows(nodes.num_nodes)
+        for file in files:
             file.finish()
-    syncs = [lambda path=path: sync_file(path) for path in unsynced]
-    place.commit(*syncs, receivers=state | {"done": True})
+        place.commit(*syncs(unsynced), receivers=state | {"done": True})
 
 
 def _bounds(work: Path, runs: int, nodes: AllOf | Present, sizing: Sizing) -> _Bounds:

@@ -6,6 +6,7 @@ the sender and 32 for the place within the stretch, and the receivers beside the
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,15 +36,21 @@ class _Stretch(NamedTuple):
     edge_ids_e: np.ndarray
 
 
+def out_run_paths(work: Path, number: int) -> list[Path]:
+    """Where the keys and the receivers of a run are."""
+    return [work / f"out-{number:06d}.{what}" for what in ("keys", "receivers")]
+
+
 def write_out_run(work: Path, number: int, senders_e: np.ndarray, receivers_e: np.ndarray) -> None:
     """Sort a stretch of the in-edges by sender."""
     keys = senders_e.astype(np.uint64)
     keys <<= _SENDER
     keys |= np.arange(len(keys), dtype=np.uint64)
     keys.sort()
-    write_keys(work / f"out-{number:06d}.keys", keys)
+    keys_path, receivers_path = out_run_paths(work, number)
+    write_keys(keys_path, keys)
     keys &= _PLACE
-    with (work / f"out-{number:06d}.receivers").open("wb") as stream:
+    with receivers_path.open("wb") as stream:
         stream.write(receivers_e[keys.view(np.int64)].view(np.uint8).data)
 
 
@@ -66,32 +73,36 @@ def write_out_edges(place: Workplace, num_nodes: int, sizing: Sizing, progress: 
     def merge(number: int) -> _Stretch:
         return _merged(work, of_run[:, number : number + 2], bases, first_senders[number])
 
-    for number, found in in_threads(merge, range(state["stretches"], count), sizing.workers):
-        receivers.append(found.receivers_e)
-        ids.append(found.edge_ids_e)
-        offsets.add(found.senders_e)
-        progress((number + 1) / count, f"sorted {receivers.rows:,} edges by sender")
-        if place.is_due():
-            state = {
-                "stretches": number + 1,
-                "edges": receivers.rows,
-                "offsets": offsets.written,
-            }
-            place.commit(receivers.sync, ids.sync, offsets.file.sync, senders=state)
-    receivers.finish()
-    ids.finish()
-    offsets.finish(num_nodes)
-    place.commit(senders={"done": True})
+    files = (receivers, ids, offsets.file)
+    with contextlib.ExitStack() as closed:
+        for file in files:
+            closed.callback(file.close)
+        for number, found in in_threads(merge, range(state["stretches"], count), sizing.workers):
+            receivers.append(found.receivers_e)
+            ids.append(found.edge_ids_e)
+            offsets.add(found.senders_e)
+            progress((number + 1) / count, f"sorted {receivers.rows:,} edges by sender")
+            if place.is_due():
+                known = {"edges": receivers.rows, "offsets": offsets.written}
+                state = {"stretches": number + 1, **known}
+                place.commit(*(file.sync for file in files), senders=state)
+        offsets.close_rows(num_nodes)
+        for file in files:
+            file.finish()
+        place.commit(senders={"done": True})
 
 
 def _bounds(work: Path, bases: np.ndarray, sizing: Sizing) -> tuple[np.ndarray, np.ndarray]:
     """Which keys of each run [runs, stretches + 1] are whose, and the first sender of each."""
     runs = len(bases) - 1
-    mapped = [map_keys(work / f"out-{number:06d}.keys") for number in range(runs)]
+    mapped = [map_keys(out_run_paths(work, number)[0]) for number in range(runs)]
     found = [sampled(keys) for keys in mapped]
     senders = np.concatenate([(keys >> _SENDER).astype(np.int64) for keys, _ in found])
     places = np.concatenate(
-        [(keys & _PLACE).astype(np.int64) + base for (keys, _), base in zip(found, bases[:-1])]
+        [
+            (keys & _PLACE).astype(np.int64) + base
+            for (keys, _), base in zip(found, bases[:-1], strict=True)
+        ]
     )
     weights = np.concatenate([count for _, count in found])
     senders, places = splitters([senders, places], weights, sizing.records)
@@ -109,8 +120,9 @@ def _merged(work: Path, places: np.ndarray, bases: np.ndarray, first: int) -> _S
     for run, (start, end) in enumerate(places.tolist()):
         if start == end:
             continue
-        some = read_piece(work / f"out-{run:06d}.keys", start, end)
-        receivers.append(read_piece(work / f"out-{run:06d}.receivers", start, end, np.int32))
+        keys_path, receivers_path = out_run_paths(work, run)
+        some = read_piece(keys_path, start, end)
+        receivers.append(read_piece(receivers_path, start, end, np.int32))
         ids.append((some & _PLACE).view(np.int64) + bases[run])
         some >>= _SENDER
         keys.append(some)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _FIRST_BYTES = 1 << 24  # as much as pyarrow looks at to find the types when it reads a whole file
 _ROW = re.compile(r"\bRow #\d+: ")
+_GZIP_RATIO = 3  # of node numbers, roughly
 _SHOWN = 60  # characters of a line
 
 
@@ -61,6 +62,7 @@ class TextEdges:
         self._types |= {f"f{end}": pa.int64() for end in ends}
         self._used = [f"f{i}" for i in (*ends, *self.columns.features)]
         self.num_edge_features = len(self.columns.features)
+        self.num_bytes = path.stat().st_size * (_GZIP_RATIO if is_gzip(path) else 1)
 
     def pieces(self, position: dict[str, Any] | None, bytes_each: int) -> Iterator[Piece]:
         """See `EdgeSource`."""
@@ -112,7 +114,6 @@ class TextEdges:
     def _parsed(self, block: bytes) -> pa.Table | None:
         """The table in some lines; None if it is not one."""
         import pyarrow as pa
-        from pyarrow import csv
 
         if not block.strip(b"\r\n"):
             fields = [pa.field(name, self._types[name]) for name in self._used]

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +104,12 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def sync_file(path: Path) -> None:
-    """Return once a file is on the disk."""
+def syncs(paths: Iterable[Path]) -> list[Callable[[], None]]:
+    """What returns once each of these files is on the disk, for `Workplace.commit`."""
+    return [lambda path=path: _sync_file(path) for path in paths]
+
+
+def _sync_file(path: Path) -> None:
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
 
