@@ -1,17 +1,39 @@
 """Several simulated devices in every test process, and programs that are compiled once for all.
 
 Most of the time of a test is the compilation of a program that runs for a millisecond. So LLVM is
-told not to try hard (XLA's own passes, which decide on memory and collectives, run as ever), and
-what one test compiles the others find, in all processes of a session. GTJAX_TEST_OPTIMISED=1 has
-everything compiled as users have it.
+told not to try hard, fusions reach it the short way (XLA's own passes, which decide on memory and
+collectives, run as ever), and what one test compiles the others find, in all processes of a
+session. GTJAX_TEST_OPTIMISED=1 has everything compiled as users have it.
 """
 
+import functools
+import gc
 import os
 
 import jax
+import jaxlib.version
 import pytest
 
 jax.config.update("jax_num_cpu_devices", 8)
+OPTIMISED = bool(os.environ.get("GTJAX_TEST_OPTIMISED"))
+# Of XLA's two ways from a fusion to LLVM, the older one, which goes through fewer passes: tests of
+# strategies take 28 % less time. jaxlib 0.12 has one way, and ends the process over the flag.
+SHORT_WAY = "xla_cpu_use_fusion_emitters"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What has to be said before the first program is compiled."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    wanted = not OPTIMISED and config.option.markexpr != "aot" and SHORT_WAY not in flags
+    if wanted and jaxlib.version.__version_info__[:2] == (0, 10):
+        os.environ["XLA_FLAGS"] = f"{flags} --{SHORT_WAY}=false".strip()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage seldom: tracing makes a million objects, and few of them are in cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,10 +49,36 @@ def compiled_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
         "jax_traceback_in_locations_limit": 0,
-        "jax_disable_most_optimizations": not os.environ.get("GTJAX_TEST_OPTIMISED"),
+        "jax_disable_most_optimizations": not OPTIMISED,
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
             patch.setenv(name.upper(), str(value))
             jax.config.update(name, value)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def figures_drawn_once():
+    """Draw a figure of a report once for all runs: it takes a fifth of the time of a small run.
+
+    Tests of reports put a fixture of this name in its place, and have every figure drawn.
+    """
+    from gtjax.runs.report import drawing
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "drawn_figure", drawn_once(drawing.drawn_figure))
+        yield
+
+
+@functools.cache
+def drawn_once(draw):
+    """`draw`, which gives what it gave before for the same name and size."""
+    drawn = {}
+
+    def draw_once(name, content, width, height):
+        if (name, width, height) not in drawn:
+            drawn[name, width, height] = draw(name, content, width, height)
+        return drawn[name, width, height]
+
+    return draw_once

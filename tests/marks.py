@@ -16,7 +16,7 @@ def in_turn(first, second, keep=1, every=1):
     Of the second, one in `every` is quick.
     """
     return [
-        (a, b, number % every == 0 and (place - number * keep) % len(first) < keep)
+        (a, b, number % every == 0 and (place - number // every * keep) % len(first) < keep)
         for number, b in enumerate(second)
         for place, a in enumerate(first)
     ]

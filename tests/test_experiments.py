@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
@@ -89,6 +90,25 @@ def test_isolated_training_is_within_a_point_and_a_half_of_exact_training():
         assert script["to_exact"](curves, "isolated, redrawn and weighted") > -1.5
 
 
+@pytest.fixture
+def importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+
+
+@pytest.fixture
+def said(importable, monkeypatch, capsys):
+    """What an experiment that measures nothing prints, run in this process."""
+
+    def run(name, *options):
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *options])
+        capsys.readouterr()
+        with contextlib.suppress(SystemExit):
+            runpy.run_path(str(ROOT / "experiments" / f"{name}.py"), run_name="__main__")
+        return capsys.readouterr()
+
+    return run
+
+
 def experiment(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     script = ROOT / "experiments" / f"{name}.py"
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -139,19 +159,14 @@ def test_the_benchmark_of_ops_runs_on_a_tiny_graph(tmp_path):
     assert "weighted sum, learned weights" in done.stdout
 
 
-def test_a_tree_of_sources_is_compared_with_another():
+def test_a_tree_of_sources_is_compared_with_another(said):
     trees = ["--before", str(ROOT), "--after", str(ROOT)]
     if reason := why_not():
         pytest.skip(reason)
     done = experiment("before_after", *trees, "--quick", "--rounds", "2")
     assert done.returncode == 0, done.stderr
     assert "both: before" in done.stdout
-    assert "--after is a folder" in experiment("before_after", *trees, "--after", "/").stderr
-
-
-@pytest.fixture
-def importable(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    assert "--after is a folder" in said("before_after", *trees, "--after", "/").err
 
 
 def test_a_contender_that_computes_something_else_is_an_error(importable):
@@ -221,7 +236,7 @@ def test_what_is_freed_late_is_waited_for(importable):
 PARTITION = ROOT / "experiments" / "partition"
 
 
-def test_the_comparison_of_partitioners_runs_on_small_graphs(tmp_path):
+def test_the_comparison_of_partitioners_runs_on_small_graphs(said, tmp_path):
     pytest.importorskip("pymetis")
     options = ["--quick", "--only", "ogbn-arxiv", "--seeds", "1", "--out", str(tmp_path)]
     done = experiment("partition", *options)
@@ -232,8 +247,8 @@ def test_the_comparison_of_partitioners_runs_on_small_graphs(tmp_path):
     cuts = {how: runs[0]["cut"] for how, runs in result["runs"].items()}
     assert set(cuts) == {"metis", "streaming", "contiguous", "random"}
     assert cuts["metis"] <= cuts["streaming"] < cuts["random"]
-    assert "--out FOLDER" in experiment("partition", "--quick").stderr
-    assert "--data FOLDER" in experiment("partition").stderr
+    assert "--out FOLDER" in said("partition", "--quick").err
+    assert "--data FOLDER" in said("partition").err
 
 
 @pytest.mark.skipif(not PARTITION.exists(), reason="experiments/partition.py was not run yet")

@@ -54,12 +54,12 @@ def run(*argv):
 
 
 @pytest.mark.timeout(600)
-def test_two_processes_train_like_one_and_resume_without_the_graph(tmp_path):
+def test_two_processes_train_like_one_and_resume_without_the_graph(gtjax, tmp_path):
     data = tmp_path / "graph.npz"
     package.save_npz(package.load("synthetic-citation:nodes=300"), data)
     common = ("train", "--data", str(data), *SMALL)
     one, two = tmp_path / "one", tmp_path / "two"
-    assert run(*common, "--out", str(one)).returncode == 0
+    assert gtjax(*common, "--out", str(one)).code == 0
     spread = ("--strategy", "node_halo", "--checkpoint-steps", "2", "--profile")
     done = run("launch", "--processes", "2", "--", *common, "--out", str(two), *spread)
     assert done.returncode == 0, done.stderr

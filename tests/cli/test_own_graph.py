@@ -13,6 +13,7 @@ from gtjax.runs import run_graph
 from gtjax.runs.loop import fit
 from gtjax.runs.run_folder import RunFolder
 from gtjax.runs.trained import TrainedRun
+from tests.cli.small_options import SMALL
 from tests.runs.small_run import DATA, small_config
 
 
@@ -32,8 +33,7 @@ def graph():
 
 @pytest.mark.parametrize(("keep", "stored"), [("always", True), ("never", False)])
 def test_it_is_kept_as_asked(gtjax, keep, stored, out):
-    data = ("--data", "synthetic-citation:nodes=60", "--steps", "1", "--keep-graph", keep)
-    assert gtjax("train", *data, "--out", out).code == 0
+    assert gtjax("train", *SMALL, "--keep-graph", keep, "--out", out).code == 0
     assert (out / run_graph.STORED).exists() == stored
 
 
@@ -52,7 +52,7 @@ def test_it_is_kept_with_the_run(gtjax, graph, out):
 
 def test_a_large_one_is_asked_for_and_another_is_refused(gtjax, graph, out, tmp_path, monkeypatch):
     monkeypatch.setattr(run_graph, "SMALL_BYTES", 10)
-    fit(graph, config=small_config(out, steps=1))
+    fit(graph, config=small_config(out))
     assert not (out / run_graph.STORED).exists()
     table = json.loads((out / "config.json").read_text())
     (out / "config.json").write_text(json.dumps(table | {"data": DATA}))

@@ -15,6 +15,7 @@ from gtjax.nn import Inputs, Sizes, hide_labels, show_labels
 from gtjax.nn.models import MODELS, model_entry
 from gtjax.nn.noise import Noise
 from tests.kernels.oracle import dense_attention
+from tests.marks import in_turn, slow
 from tests.nn.local import LocalNeighbours
 
 NODES, FEATURES, CLASSES = 37, 5, 4
@@ -66,8 +67,16 @@ class DenseNeighbours(LocalNeighbours):
         return jnp.asarray(dense, jnp.float32)
 
 
-@pytest.mark.parametrize("norm", ["layer", "rms", "batch", "none"])
-@pytest.mark.parametrize("branches", [{}, {"global_attention": True}, {"feed_forward": 0.0}])
+@pytest.mark.parametrize(
+    ("branches", "norm"),
+    [
+        (branches, norm) if quick else slow(branches, norm)
+        for branches, norm, quick in in_turn(
+            [{}, {"global_attention": True}, {"feed_forward": 0.0}],
+            ["layer", "rms", "batch", "none"],
+        )
+    ],
+)
 def test_a_model_over_the_kernel_equals_one_over_dense_attention(norm, branches):
     graph, model = make_graph(edge_features=2), make_model(2, norm=norm, **branches)
     order = graph.by_receiver.edge_ids_e

@@ -10,13 +10,21 @@ import pytest
 
 from gtjax.datasets import load
 from gtjax.graph import Graph
-from tests.runs.small_run import DATA
+from gtjax.runs.loop import fit
+from gtjax.runs.result import Result
+from tests.runs.small_run import DATA, small_config
 
 
 @pytest.fixture(scope="session")
 def graph() -> Graph:
     """300 nodes, 4 classes, 30 of the nodes for training."""
     return load(DATA)
+
+
+@pytest.fixture(scope="session")
+def finished(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """The run of `small_config`, which nobody stopped; to spoil it, copy its folder."""
+    return fit(graph, config=small_config(tmp_path_factory.mktemp("finished") / "run"))
 
 
 @pytest.fixture

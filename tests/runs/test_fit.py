@@ -19,11 +19,6 @@ from gtjax.runs.loop import fit
 from tests.runs.small_run import MODEL, OPTIM, STEPS, small_config
 
 
-@pytest.fixture(scope="module")
-def finished(graph, tmp_path_factory):
-    return fit(graph, config=small_config(tmp_path_factory.mktemp("fit") / "run"))
-
-
 def lines(folder):
     text = (folder / "metrics.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
@@ -43,6 +38,9 @@ def test_the_result_is_complete_and_stored(finished):
     assert {"python", "gtjax", "jax", "jaxlib", "flax", "numpy"} <= set(stored["versions"])
     assert stored["config"]["model"]["hidden"] == MODEL.hidden
     assert stored["steps"] == STEPS
+    assert stored["approximate"] is False
+    assert "coverage" not in stored
+    assert "approximate:" not in (finished.folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_folder_holds_the_resolved_config(finished, graph):
@@ -75,35 +73,57 @@ def test_it_learns(finished):
     assert finished["losses"][-1] < 0.7 * finished["losses"][0]
 
 
-def test_the_same_seed_gives_the_same_losses_and_another_one_others(graph, finished, out):
-    again = fit(graph, config=small_config(out), show_progress=False)
-    assert again["losses"] == finished["losses"]
-    assert again["test_accuracy"] == finished["test_accuracy"]
-    other = fit(graph, config=small_config(out.with_name("other"), seed=1), show_progress=False)
-    assert len(set(other["losses"]) & set(finished["losses"])) == 0
+def test_the_same_seed_gives_the_same_losses_whatever_else_is_said(
+    graph, finished, tmp_path, monkeypatch, capfd
+):
+    """Without a folder and with a function that loads; the model as argument, and silently."""
+    monkeypatch.chdir(tmp_path)
+    loads = []
+
+    def load():
+        loads.append(1)
+        return graph
+
+    first = fit(load, config=small_config())
+    assert loads == [1]
+    assert_lines_of_progress(capfd.readouterr(), first.folder)
+    config = small_config(model=replace(MODEL, hidden=64))
+    second = fit(graph, MODEL, config, show_progress=False)
+    assert tuple(capfd.readouterr()) == ("", "")
+    assert first.folder != second.folder
+    for again in (first, second):
+        assert again.folder.parent.name == "runs"
+        assert again["losses"] == finished["losses"]
+        assert again["test_accuracy"] == finished["test_accuracy"]
 
 
-def test_the_model_argument_takes_the_place_of_the_config(graph, finished, out):
-    config = small_config(out, model=replace(MODEL, hidden=64))
-    assert fit(graph, MODEL, config, show_progress=False)["losses"] == finished["losses"]
-
-
-def test_progress_goes_to_stderr_as_lines(graph, out, capfd):
-    fit(graph, config=small_config(out))
-    printed = capfd.readouterr()
+def assert_lines_of_progress(printed, folder):
     assert printed.out == ""
     said = printed.err.splitlines()
-    assert f"run folder: {out}" in said
+    assert f"run folder: {folder}" in said
     assert any(re.match(r"training 12/12 loss \d", line) for line in said)
     assert "\r" not in printed.err
     assert "\x1b" not in printed.err
     assert len(said) < 12
 
 
-def test_no_progress_on_request(graph, out, capfd):
-    fit(graph, config=small_config(out), show_progress=False)
-    printed = capfd.readouterr()
-    assert (printed.out, printed.err) == ("", "")
+@pytest.fixture(scope="module")
+def other(graph, tmp_path_factory):
+    """With another seed, by a user who hides nothing."""
+    before = os.umask(0)
+    try:
+        config = small_config(tmp_path_factory.mktemp("other") / "run", seed=1)
+        return fit(graph, config=config, show_progress=False)
+    finally:
+        os.umask(before)
+
+
+def test_another_seed_gives_other_losses(finished, other):
+    assert len(set(other["losses"]) & set(finished["losses"])) == 0
+
+
+def test_nobody_else_may_look_into_the_folder_of_a_run(other):
+    assert other.folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(graph, finished):
@@ -111,13 +131,6 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(graph, finished):
     with pytest.raises(UserError, match="--out names a new folder"):
         fit(graph, config=small_config(finished.folder), show_progress=False)
     assert (finished.folder / "result.json").read_bytes() == before
-
-
-def test_by_default_runs_get_folders_of_their_own(graph, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folders = [fit(graph, config=small_config(), show_progress=False).folder for _ in range(2)]
-    assert folders[0] != folders[1]
-    assert all(folder.parent.name == "runs" for folder in folders)
 
 
 def test_it_stops_when_it_runs_out_of_patience(graph, out):
@@ -128,6 +141,7 @@ def test_it_stops_when_it_runs_out_of_patience(graph, out):
     assert (result["best_step"], result["steps"], len(result["losses"])) == (4, 8, 8)
 
 
+@pytest.mark.slow  # test_program.py says the same of a step
 def test_labels_as_input_do_not_let_training_nodes_copy_their_own(out, rng):
     # No neighbours and no features: whoever does better than a constant guess has seen its label.
     labels = rng.integers(0, 4, 300)
@@ -146,31 +160,10 @@ def test_an_unknown_kernel_is_a_users_error(graph, out):
         fit(graph, config=small_config(out, kernel="abacus"), show_progress=False)
 
 
-def test_nobody_else_may_look_into_the_folder_of_a_run(graph, out):
-    before = os.umask(0)
-    try:
-        result = fit(graph, config=small_config(out, steps=1), show_progress=False)
-    finally:
-        os.umask(before)
-    assert result.folder.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_function_loads_the_graph_once(graph, finished, out):
-    loads = []
-
-    def load():
-        loads.append(1)
-        return graph
-
-    result = fit(load, config=small_config(out), show_progress=False)
-    assert result["losses"] == finished["losses"]
-    assert loads == [1]
-
-
 def test_a_path_is_loaded(graph, out, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_npz(graph, "graph.npz")
-    config = small_config(out, split="random:60/20/20", steps=1)
+    config = small_config(out, split="random:60/20/20")
     fit(Path("graph.npz"), config=config, show_progress=False)
     stored = read_config(out / "config.json")
     assert stored.data == str(tmp_path / "graph.npz")  # found from any folder

@@ -19,7 +19,7 @@ from gtjax.runs.run_folder import RunFolder
 from tests.marks import slow
 from tests.runs.small_run import small_config
 
-LONG = 800  # steps: seconds, with a checkpoint after every few of them
+LONG = 400  # steps: seconds, with a checkpoint after every few of them
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -20,22 +20,16 @@ pytest.importorskip("safetensors")
 
 
 @pytest.fixture(scope="module")
-def trained(graph, tmp_path_factory):
-    config = small_config(tmp_path_factory.mktemp("loaded") / "run")
-    return gtjax.fit(graph, config=config, show_progress=False)
-
-
-@pytest.fixture(scope="module")
 def links(tmp_path_factory):
     config = dataclasses.replace(config_of("link"), out=tmp_path_factory.mktemp("links") / "run")
     return gtjax.fit(one_graph(), config=config, show_progress=False)
 
 
-def test_it_says_what_training_said(trained, graph):
-    run = gtjax.load_run(trained.folder)
+def test_it_says_what_training_said(finished, graph):
+    run = gtjax.load_run(finished.folder)
     found = run.predict()
     for split in ("train", "val", "test"):
-        assert found.metrics[f"{split}_accuracy"] == trained[f"{split}_accuracy"]
+        assert found.metrics[f"{split}_accuracy"] == finished[f"{split}_accuracy"]
     assert run.evaluate() == found.metrics
     assert run.graph.fingerprint == graph.fingerprint
     np.testing.assert_array_equal(run.embed(), found.embeddings_nf)
@@ -46,26 +40,26 @@ def test_it_says_what_training_said(trained, graph):
     assert width == run.weights["head.linear.kernel"].shape
 
 
-def test_another_process_gives_the_same_bits(trained, tmp_path):
+def test_another_process_gives_the_same_bits(finished, tmp_path):
     code = (
         "import sys, numpy, gtjax\n"
         "found = gtjax.load_run(sys.argv[1]).predict()\n"
         "numpy.save(sys.argv[2], found.answers_nc)\n"
     )
     file = tmp_path / "there.npy"
-    subprocess.run([sys.executable, "-c", code, trained.folder, file], check=True, timeout=300)
-    here = gtjax.load_run(trained.folder).predict()
+    subprocess.run([sys.executable, "-c", code, finished.folder, file], check=True, timeout=300)
+    here = gtjax.load_run(finished.folder).predict()
     np.testing.assert_array_equal(np.load(file), here.answers_nc)
 
 
-def test_other_devices_give_the_same_but_for_rounding(trained):
+def test_other_devices_give_the_same_but_for_rounding(finished):
     spread = ParallelConfig(devices=4, strategy="node_halo", partitioner="contiguous")
-    there = gtjax.load_run(trained.folder, parallel=spread).predict()
-    here = gtjax.load_run(trained.folder).predict()
+    there = gtjax.load_run(finished.folder, parallel=spread).predict()
+    here = gtjax.load_run(finished.folder).predict()
     np.testing.assert_allclose(there.answers_nc, here.answers_nc, atol=1e-5)
 
 
-def test_unseen_nodes_are_predicted_of(trained, graph):
+def test_unseen_nodes_are_predicted_of(finished, graph):
     """A new node that is a copy of another, with its edges, is answered as that one is."""
     into = graph.receivers_e == 5
     out_of = graph.senders_e == 5
@@ -81,12 +75,12 @@ def test_unseen_nodes_are_predicted_of(trained, graph):
         labels_n=np.full(graph.num_nodes + 1, -1),
         split_n={},
     )
-    found = gtjax.load_run(trained.folder).predict(more)
+    found = gtjax.load_run(finished.folder).predict(more)
     np.testing.assert_allclose(found.answers_nc[-1], found.answers_nc[5], rtol=1e-4)
 
 
-def test_weights_go_out_and_come_in_by_name(trained, graph, tmp_path):
-    run = gtjax.load_run(trained.folder)
+def test_weights_go_out_and_come_in_by_name(finished, graph, tmp_path):
+    run = gtjax.load_run(finished.folder)
     file = tmp_path / "weights.safetensors"
     run.save_weights(file)
     stored = gtjax.load_weights(file)
@@ -96,12 +90,12 @@ def test_weights_go_out_and_come_in_by_name(trained, graph, tmp_path):
     config = small_config(tmp_path / "tuned", weights=file, steps=1, eval_every=1)
     frozen = dataclasses.replace(config.optim, learning_rate=1e-12)
     tuned = gtjax.fit(graph, config=dataclasses.replace(config, optim=frozen), show_progress=False)
-    assert tuned["val_accuracy"] == trained["val_accuracy"]
+    assert tuned["val_accuracy"] == finished["val_accuracy"]
 
 
-def test_a_head_for_other_classes_starts_anew_and_is_said(trained, graph, tmp_path, capsys):
+def test_a_head_for_other_classes_starts_anew_and_is_said(finished, graph, tmp_path, capsys):
     file = tmp_path / "weights.safetensors"
-    gtjax.load_run(trained.folder).save_weights(file)
+    gtjax.load_run(finished.folder).save_weights(file)
     fewer = dataclasses.replace(graph, labels_n=graph.labels_n % 2)
     gtjax.fit(fewer, config=small_config(tmp_path / "two", weights=file, steps=1))
     assert "new: head.linear.bias [4] for [2]" in capsys.readouterr().err
@@ -142,8 +136,8 @@ def test_pairs_are_asked_of_models_of_links(links, tmp_path):
         run.predict(nodes=[1])
 
 
-def test_what_it_cannot_answer_is_said(trained, tmp_path):
-    run = gtjax.load_run(trained.folder)
+def test_what_it_cannot_answer_is_said(finished, tmp_path):
+    run = gtjax.load_run(finished.folder)
     with pytest.raises(UserError, match="pairs= is for models of links"):
         run.predict(pairs=[[0, 1]])
     with pytest.raises(UserError, match="by numbers here; found <U1"):

@@ -22,6 +22,11 @@ NAME = "<script>alert('&')</script>{title}"
 COMMAND = "gtjax train --data '<b>&{}'"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def figures_drawn_once():
+    """Not here: every figure is drawn."""
+
+
 @pytest.fixture(scope="module")
 def run(graph, tmp_path_factory):
     named = dataclasses.replace(graph, name=NAME)

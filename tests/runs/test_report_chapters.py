@@ -20,6 +20,11 @@ from tests.toys.task import Regression
 NODES = 400
 
 
+@pytest.fixture(scope="module", autouse=True)
+def figures_drawn_once():
+    """Not here: every figure is drawn."""
+
+
 def made_up(task, labels, logits, *, test=True, seed=0):
     """Outputs as a run has them: in another order than the graph's, with padding between."""
     rng = np.random.default_rng(seed)

@@ -22,12 +22,6 @@ from tests.marks import slow
 from tests.runs.small_run import STEPS, small_config
 
 
-@pytest.fixture(scope="module")
-def whole(graph, tmp_path_factory):
-    """A run that nobody stopped."""
-    return fit(graph, config=small_config(tmp_path_factory.mktemp("whole") / "run"))
-
-
 def newest(folder, config, graph):
     state = Program(config, graph, config.task_of(graph)).initial_state()
     with Checkpoints(folder) as checkpoints:
@@ -60,8 +54,8 @@ def start_and_stop(monkeypatch, graph, config, looks):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("looks", [0, slow(1), slow(2), 3, slow(4)])
-def test_a_stopped_run_ends_like_one_that_was_not(graph, whole, out, monkeypatch, looks):
+@pytest.mark.parametrize("looks", [0, *map(slow, (1, 2, 3, 4))])
+def test_a_stopped_run_ends_like_one_that_was_not(graph, finished, out, monkeypatch, looks):
     config = small_config(out)
     said = start_and_stop(monkeypatch, graph, config, looks)
     assert not (out / "result.json").exists()
@@ -70,58 +64,59 @@ def test_a_stopped_run_ends_like_one_that_was_not(graph, whole, out, monkeypatch
     assert (stopped_at == 0) == (looks <= 2)  # before placing, compiling and the first step
     assert stopped_at < STEPS
 
+    assert_ends_like(finished, out, config, graph)
+
+
+def assert_ends_like(finished, out, config, graph):
     resumed = resume(*RunFolder.open(out), graph, show_progress=False)
-    assert resumed["losses"] == whole["losses"]
+    assert resumed["losses"] == finished["losses"]
     same = ("train_accuracy", "val_accuracy", "test_accuracy", "best_step", "steps")
-    assert [resumed[name] for name in same] == [whole[name] for name in same]
+    assert [resumed[name] for name in same] == [finished[name] for name in same]
     jax.tree.map(
         np.testing.assert_array_equal,
         newest(out, config, graph),
-        newest(whole.folder, config, graph),
+        newest(finished.folder, config, graph),
     )
 
 
-def test_a_run_can_be_stopped_again_and_again(graph, whole, out, monkeypatch):
-    start_and_stop(monkeypatch, graph, small_config(out), 3)
+def test_a_run_can_be_stopped_again_and_again(graph, finished, out, monkeypatch):
+    """After its first steps, then killed while it wrote a line, then before its next steps."""
+    config = small_config(out)
+    said = start_and_stop(monkeypatch, graph, config, 3)
+    assert "stopped at step 0" not in said
+    with (out / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 99, "loss": 0.5}\n{"step": 100, "lo')
     with monkeypatch.context() as patch:
         stop_after(patch, 1)
         with pytest.raises(Interrupted):
             resume(*RunFolder.open(out), graph, show_progress=False)
-    assert resume(*RunFolder.open(out), graph, show_progress=False)["losses"] == whole["losses"]
-
-
-def test_lines_after_the_checkpoint_are_cut_off(graph, whole, out, monkeypatch):
-    start_and_stop(monkeypatch, graph, small_config(out), 3)
-    with (out / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 99, "loss": 0.5}\n{"step": 100, "lo')  # killed while writing
-    resumed = resume(*RunFolder.open(out), graph, show_progress=False)
-    assert resumed["losses"] == whole["losses"]
+    assert_ends_like(finished, out, config, graph)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
 
 
-def test_a_run_killed_before_its_first_checkpoint_begins_again(graph, whole, out, monkeypatch):
+def test_a_run_killed_before_its_first_checkpoint_begins_again(graph, finished, out, monkeypatch):
     start_and_stop(monkeypatch, graph, small_config(out), 4)
     shutil.rmtree(out / "checkpoints")
     (out / "data.json").unlink()
-    assert resume(*RunFolder.open(out), graph, show_progress=False)["losses"] == whole["losses"]
+    assert resume(*RunFolder.open(out), graph, show_progress=False)["losses"] == finished["losses"]
 
 
-def test_a_finished_run_resumes_to_the_same_result(graph, whole, out):
-    shutil.copytree(whole.folder, out)
+def test_a_finished_run_resumes_to_the_same_result(graph, finished, out):
+    shutil.copytree(finished.folder, out)
     resumed = resume(*RunFolder.open(out), graph, show_progress=False)
-    assert resumed["losses"] == whole["losses"]
-    assert resumed["test_accuracy"] == whole["test_accuracy"]
+    assert resumed["losses"] == finished["losses"]
+    assert resumed["test_accuracy"] == finished["test_accuracy"]
 
 
-def test_other_data_is_refused(graph, whole):
+def test_other_data_is_refused(graph, finished):
     other = dataclasses.replace(graph, x_nf=graph.x_nf + 1)
     with pytest.raises(UserError, match=r"is not the graph that .* was trained on"):
-        resume(*RunFolder.open(whole.folder), other, show_progress=False)
+        resume(*RunFolder.open(finished.folder), other, show_progress=False)
 
 
-def test_a_changed_model_is_refused(graph, whole, out):
-    shutil.copytree(whole.folder, out)
+def test_a_changed_model_is_refused(graph, finished, out):
+    shutil.copytree(finished.folder, out)
     table = json.loads((out / "config.json").read_text())
     table["model"]["hidden"] *= 2
     (out / "config.json").write_text(json.dumps(table))
@@ -134,7 +129,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
         RunFolder.open(tmp_path)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(graph, whole, out, capfd):
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(graph, finished, out, capfd):
     runtime = RuntimeConfig(checkpoint_steps=4)
     config = small_config(out, runtime=runtime)
     fit(graph, config=config, show_progress=False)
@@ -152,7 +147,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(graph, whole, 
     said = capfd.readouterr().err
     assert f"skipping a checkpoint: {kept[-1]} is damaged" in said
     assert "at step 8" in said
-    assert resumed["losses"] == whole["losses"]
+    assert resumed["losses"] == finished["losses"]
 
     for path in (out / "checkpoints").rglob("*"):
         if path.is_file():

@@ -21,11 +21,6 @@ from tests.runs.small_run import MODEL, small_config
 
 
 @pytest.fixture(scope="module")
-def finished(graph, tmp_path_factory):
-    return fit(graph, config=small_config(tmp_path_factory.mktemp("trained") / "run"))
-
-
-@pytest.fixture(scope="module")
 def predictions(graph, finished):
     return TrainedRun(*RunFolder.open(finished.folder)).predict(graph)
 

@@ -147,7 +147,7 @@ OTHERS = [
             id=f"{type(model).__name__}-{strategy}",
             marks=() if quick else pytest.mark.slow,
         )
-        for strategy, model, quick in in_turn(list(FOUR), OTHERS, keep=2)
+        for strategy, model, quick in in_turn(list(FOUR), OTHERS)
     ],
 )
 def test_losses_of_ten_steps_are_the_same_on_four_devices(graph, on_one, model, strategy):
