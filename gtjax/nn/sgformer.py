@@ -65,5 +65,5 @@ class SGFormer(nnx.Module):
         for number, layer in enumerate(self.everywhere):
             x_nf = noise.drop(layer(x_nf, valid_n), config.global_dropout)
             inputs.see(f"global.{number}", x_nf)
-        local_nf = self.stack(inputs, lambda conv, x_nf: conv(x_nf, neighbours))
+        local_nf = self.stack(inputs, neighbours, lambda conv, x_nf, near: conv(x_nf, near))
         return config.graph_weight * local_nf + (1 - config.graph_weight) * x_nf
