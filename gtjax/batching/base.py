@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+from gtjax.batching.chunked_graph import ChunkedGraph
 from gtjax.batching.config import BatchingSettings
 from gtjax.batching.prepare import Batch, Prepared, place_batch
 from gtjax.core.progress import Progress
@@ -25,8 +26,8 @@ class Batches(Protocol):
     """What the steps of a run see."""
 
     @property
-    def whole(self) -> Batch:
-        """All of the graph, for evaluation."""
+    def whole(self) -> Batch | ChunkedGraph:
+        """All of the graph, for evaluation: on the devices, or to be read in chunks."""
         ...
 
     @property
@@ -34,7 +35,7 @@ class Batches(Protocol):
         """Hash of which part owns each node."""
         ...
 
-    def at(self, step: int) -> Batch:
+    def at(self, step: int) -> Batch | ChunkedGraph:
         """What step number `step` trains on, counted from 0."""
         ...
 
@@ -56,11 +57,13 @@ class Whole:
     """A graph that is prepared, to make batches from; laid out for evaluation when that is asked.
 
     lay_out: shares out the nodes and lays out the edges, as evaluation needs them.
+    chunked: the graph to be read in chunks, where evaluation is to go through it that way.
     """
 
     host: Prepared
     evaluation: Spread
     lay_out: Callable[[], tuple[Layout, Partition]]
+    chunked: ChunkedGraph | None = None
 
     @cached_property
     def _laid_out(self) -> tuple[Layout, Partition]:
@@ -72,8 +75,10 @@ class Whole:
         return self._laid_out[1]
 
     @cached_property
-    def batch(self) -> Batch:
-        """All of the graph on the devices."""
+    def batch(self) -> Batch | ChunkedGraph:
+        """All of the graph on the devices, or in chunks."""
+        if self.chunked is not None:
+            return self.chunked
         return place_batch(self.host, self._laid_out[0], self.evaluation)
 
 
@@ -88,6 +93,11 @@ class Batching(Protocol):
     @property
     def sees_all(self) -> bool:
         """Whether every step sees the whole graph: then its gradients are exact."""
+        ...
+
+    @property
+    def reads_stored(self) -> bool:
+        """Whether it reads a stored graph piece by piece; others read all of it into memory."""
         ...
 
     def refusal(self, spread: Spread, couples_nodes: str | None) -> Refusal | None:

@@ -8,88 +8,14 @@ reading and writing every activation once or twice a step: choose it where nothi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gtjax.batching.base import Batches, Whole
+from gtjax.batching.chunked_graph import ChunkedGraph, chunked_graph
 from gtjax.batching.config import BatchingSettings
-from gtjax.batching.features import Scaling
-from gtjax.batching.prepare import prepare_graph
-from gtjax.core.errors import UserError
 from gtjax.core.progress import Progress
-from gtjax.graph import Graph, Table
-from gtjax.graph.csr import CSR
-from gtjax.graph.positional import encode
 from gtjax.sharding.mesh import Spread
 from gtjax.strategies import Refusal
-
-
-@dataclass(frozen=True, eq=False)
-class ChunkedGraph:
-    """A graph that is read chunk by chunk: in memory, or stored.
-
-    Nodes stand in the graph's own order.
-    """
-
-    x_nf: Any  # rows by `x_nf[stretch or numbers]`
-    scale: Scaling
-    by_receiver: CSR
-    by_sender: CSR
-    edge_x_ef: Any  # by edge id, or None
-    positional_np: np.ndarray | None
-    targets: dict[str, np.ndarray]  # of the task, a row a node
-    memory: float | None = None  # GiB that a step may take; None: what is free
-    scratch: Path | None = None  # folder for files of a step; None: the system's for such
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of nodes."""
-        return len(self.by_receiver.offsets) - 1
-
-    @property
-    def num_edges(self) -> int:
-        """Number of edges that messages flow along."""
-        return int(self.by_receiver.offsets[-1])
-
-
-def chunked_graph(
-    graph: Any, settings: BatchingSettings, progress: Progress | None = None
-) -> ChunkedGraph:
-    """The edges that messages flow along, features and targets; nothing is placed.
-
-    A stored graph has its edges as they were stored.
-    """
-    positional_np, kind = None, settings.positional
-    in_memory = isinstance(graph, Graph)
-    if kind != "none":
-        if not in_memory:
-            raise UserError(
-                f"positional encodings are computed in memory, and {graph.name} is stored: use "
-                f"--model.positional none"
-            )
-        positional_np = encode(graph, kind, settings.positional_size, progress=progress)
-    edges = prepare_graph(graph, settings.prepare) if in_memory else graph
-    targets = settings.targets(graph)
-    for name, target in targets.items():
-        if isinstance(target, Table):
-            raise UserError(
-                f"--batching chunks asks something of each node; this task has a table of its own "
-                f"({name}). Use --batching full."
-            )
-    scratch = settings.batches.scratch
-    return ChunkedGraph(
-        graph.x_nf,
-        settings.scaling or Scaling.of(graph.x_nf, settings.prepare.features),
-        edges.by_receiver,
-        edges.by_sender,
-        edges.edge_x_ef,
-        positional_np,
-        {name: np.asarray(target) for name, target in targets.items()},
-        settings.parallel.memory,
-        None if scratch is None else Path(scratch),
-    )
 
 
 @dataclass(frozen=True)
@@ -122,6 +48,7 @@ class Chunks:
 
     name: str = "chunks"
     sees_all: bool = True
+    reads_stored: bool = True
 
     def refusal(self, spread: Spread, couples_nodes: str | None) -> Refusal | None:
         """On one device, with models that compute each node from its neighbours alone."""

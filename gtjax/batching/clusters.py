@@ -168,6 +168,7 @@ class Clusters:
 
     name: str = "clusters"
     sees_all: bool = False
+    reads_stored: bool = False
 
     def refusal(self, spread: Spread, couples_nodes: str | None) -> Refusal | None:
         """Parts lie along the node axis, and nothing in the model mixes nodes of all of them."""

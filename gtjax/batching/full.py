@@ -42,6 +42,7 @@ class Full:
 
     name: str = "full"
     sees_all: bool = True
+    reads_stored: bool = False
 
     def refusal(self, spread: Spread, couples_nodes: str | None) -> Refusal | None:
         """Always."""

@@ -179,6 +179,7 @@ class Graphs:
 
     name: str = "graphs"
     sees_all: bool = False
+    reads_stored: bool = False
 
     def refusal(self, spread: Spread, couples_nodes: str | None) -> Refusal | None:
         """Graphs lie along the node axis; what mixes nodes of a batch mixes what it may."""

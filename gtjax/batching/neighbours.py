@@ -380,6 +380,7 @@ class Neighbours:
 
     name: str = "neighbours"
     sees_all: bool = False
+    reads_stored: bool = True
 
     def refusal(self, spread: Spread, couples_nodes: str | None) -> Refusal | None:
         """Seeds lie along the node axis, and nothing in the model mixes nodes of all of them."""

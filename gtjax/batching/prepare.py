@@ -53,9 +53,13 @@ def prepare_graph(graph: Graph | StoredGraph, config: PrepareConfig) -> Graph:
     return graph.with_self_loops() if config.self_loops else graph
 
 
-def check_stored(graph: StoredGraph, config: PrepareConfig) -> None:
-    """Refuse a stored graph with edges that this config does not want."""
-    graph.check_prepared(symmetrise=config.symmetrise, self_loops=config.self_loops, adds=True)
+def check_stored(graph: StoredGraph, config: PrepareConfig, *, in_place: bool = False) -> None:
+    """Refuse a stored graph with edges that this config does not want.
+
+    Nor, if it is to be read in place, may edges be missing.
+    """
+    wanted = {"symmetrise": config.symmetrise, "self_loops": config.self_loops}
+    graph.check_prepared(**wanted, adds=not in_place)
 
 
 class MessageEdges(NamedTuple):
@@ -87,15 +91,18 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    graph: Graph,
+    graph: Graph | StoredGraph,
     settings: BatchingSettings,
     progress: Progress | None = None,
     known: MessageEdges | None = None,
 ) -> Prepared:
     """Add edges, look at the features, encode positions, and order the nodes.
 
-    `known` is what `message_edges` has given already; taken if it was for the same.
+    `known` is what `message_edges` has given already; taken if it was for the same. A stored graph
+    stays where it is, with the edges that it has, in its own order.
     """
+    if isinstance(graph, StoredGraph):
+        return _prepared_in_place(graph, settings)
     positional_np, kind = None, settings.positional
     if kind != "none":
         positional_np = encode(graph, kind, settings.positional_size, progress=progress)
@@ -105,6 +112,17 @@ def prepare(
     scale = settings.scaling or Scaling.of(graph.x_nf, settings.prepare.features)
     targets = settings.targets(graph)
     return Prepared(graph, known.edges, scale, positional_np, known.order_n, targets)
+
+
+def _prepared_in_place(graph: StoredGraph, settings: BatchingSettings) -> Prepared:
+    if settings.positional != "none":
+        raise UserError(
+            f"positional encodings are computed in memory, and {graph.name} is read from its "
+            f"folder: use --model.positional none, or --batching full"
+        )
+    scale = settings.scaling or Scaling.of(graph.x_nf, settings.prepare.features)
+    edges: Any = graph  # it has the surface that sampling and chunks read
+    return Prepared(edges, edges, scale, None, None, settings.targets(edges))
 
 
 def make_batch(

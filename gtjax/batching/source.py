@@ -11,12 +11,17 @@ from gtjax.graph import Graph, StoredGraph, required_graph
 
 
 class Source:
-    """A graph, or how to get it; one that is stored is read into memory when it is asked for."""
+    """A graph, or how to get it.
+
+    One that is stored is read into memory when it is asked for, but where `in_place` says that it
+    is to be read piece by piece.
+    """
 
     def __init__(self, graph: Graph | StoredGraph | Callable[[], Graph | StoredGraph]):
         self._load = None if isinstance(graph, Graph | StoredGraph) else graph
         self._found = graph if isinstance(graph, Graph | StoredGraph) else None
         self._graph = graph if isinstance(graph, Graph) else None
+        self.in_place = False
         self.known: MessageEdges | None = None  # what planning has prepared already
         self.change: Callable[[Graph], Graph] = lambda graph: graph
 
@@ -40,7 +45,9 @@ class Source:
 
     @property
     def graph(self) -> Graph:
-        """The graph in memory, loaded when it is first asked for."""
+        """The graph in memory, loaded when it is first asked for; or the stored one, in place."""
+        if self.in_place and self.stored is not None:
+            return self.stored  # pyright: ignore[reportReturnType] - it has the same surface
         if self._graph is None:
             self._graph = required_graph(
                 self.stored or self._found, "a function that loads for fit"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gtjax.batching.base import Batches, Whole
+from gtjax.batching.chunked_graph import in_chunks
 from gtjax.batching.chunks import Chunks
 from gtjax.batching.config import BatchingSettings
 from gtjax.batching.full import OneBatch
@@ -30,6 +31,7 @@ from gtjax.batching.table import BATCHINGS
 from gtjax.core.hashed_files import hash_of_json
 from gtjax.core.progress import Progress
 from gtjax.distributed.team import Team
+from gtjax.graph import StoredGraph
 from gtjax.partition import Partition
 from gtjax.sharding.mesh import Spread
 from gtjax.sharding.stored import open_store
@@ -46,11 +48,15 @@ def make_batches(
     batching = BATCHINGS[settings.batches.batching]
     if isinstance(batching, Chunks):  # nothing is placed
         return batching.open(source.seen, settings, progress)
-    host = prepare(source.seen, settings, progress, source.known)
+    graph = source.seen
+    host = prepare(graph, settings, progress, source.known)
+    # What is read piece by piece in training is in evaluation too.
+    pieces = batching.reads_stored and settings.parallel.memory is not None
     whole = Whole(
         host,
         evaluation,
         lambda: whole_layout(host, settings, evaluation, progress, partition),
+        in_chunks(host, settings) if pieces or isinstance(graph, StoredGraph) else None,
     )
     return batching.make(whole, settings, batching.training(evaluation), progress)
 

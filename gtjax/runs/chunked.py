@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gtjax.batching.chunks import ChunkedGraph
+from gtjax.batching.chunked_graph import ChunkedGraph
 from gtjax.batching.prepare import Batch
 from gtjax.chunks import (
     ArrayRows,

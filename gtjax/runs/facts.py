@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from gtjax.graph import Graph, statistics
+from gtjax.graph import Graph, StoredGraph, statistics
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class GraphFacts:
     scaling: dict[str, Any] | None = None  # of the features, as it was fitted (`Scaling.to_json`)
 
     @staticmethod
-    def of(graph: Graph) -> GraphFacts:
-        """The facts of a graph; its figures take a sort of the edges."""
+    def of(graph: Graph | StoredGraph) -> GraphFacts:
+        """The facts of a graph; its figures take a sort of the edges, but of a stored one."""
         return GraphFacts(
             name=graph.name,
             fingerprint=graph.fingerprint,

@@ -22,6 +22,7 @@ from gtjax.batching.features import Scaling
 from gtjax.batching.prepare import check_stored
 from gtjax.batching.source import Source
 from gtjax.batching.store import batches_of
+from gtjax.batching.table import BATCHINGS
 from gtjax.core.errors import UserError
 from gtjax.core.progress import Progress, progress, say
 from gtjax.distributed.join import topology
@@ -195,6 +196,8 @@ class Run:
         plan: Plan | None = None,
     ):
         self.team, self.source, self.asked = team, source, config
+        batching = BATCHINGS.get(config.batches.batching)  # an unknown one is refused later
+        source.in_place = batching is not None and batching.reads_stored
         self.clock = Stopwatch()
         self.show = show and team.is_first
         self.stop = stop or StopRequest()
@@ -257,7 +260,8 @@ class Run:
                     return _Decided(config, facts, task, None).to_json()
             with self.clock.on("reading the graph"):
                 if self.source.stored is not None:
-                    check_stored(self.source.stored, config.prepare)
+                    place = self.source.in_place
+                    check_stored(self.source.stored, config.prepare, in_place=place)
                 whole = self.source.graph
             if folder is not None:
                 check_same_graph(folder, whole)

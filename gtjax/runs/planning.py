@@ -177,8 +177,10 @@ def decided(
         refuse_what_does_not_fit(made)
         assert made.chosen is not None
         return with_option(config, made.chosen.option), made
-    if config.batches.batching == "chunks":  # what does not fit is on disk
-        return config, None
+    batching = BATCHINGS[config.batches.batching]
+    in_chunks = isinstance(graph, StoredGraph) or config.parallel.memory is not None
+    if batching.name == "chunks" or (batching.reads_stored and in_chunks):
+        return config, None  # what does not fit is on disk
     if config.parallel.strategy in ("auto", "single"):
         return _on_one_device(config, graph), None
     return config, None

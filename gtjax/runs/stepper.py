@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from gtjax.batching.chunks import ChunkedGraph
+from gtjax.batching.chunked_graph import ChunkedGraph
 from gtjax.batching.prepare import Batch
 from gtjax.runs.chunked import ChunkedProgram
 from gtjax.runs.program import Outputs, Params, Program, State, find_not_finite
@@ -110,9 +110,7 @@ class ChunkedTrainer:
         return self._chunked.find_not_finite(state)
 
 
-def trainer(
-    program: Program, batch: Any, state: State, most: int, evaluator: Evaluator
-) -> Trainer:
+def trainer(program: Program, batch: Any, state: State, most: int, evaluator: Evaluator) -> Trainer:
     """What takes steps on batches like this one, at most so many in one dispatch."""
     if isinstance(batch, ChunkedGraph):
         # The same graph is not prepared twice.

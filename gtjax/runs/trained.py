@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gtjax.batching.chunks import chunked_graph
+from gtjax.batching.chunked_graph import chunked_graph
 from gtjax.batching.prepare import in_graph_order, make_batch
 from gtjax.core.errors import UserError
 from gtjax.core.progress import say
