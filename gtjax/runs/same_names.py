@@ -8,7 +8,7 @@ import numpy as np
 
 from gtjax.core.errors import UserError
 from gtjax.core.progress import say
-from gtjax.graph import Graph
+from gtjax.graph import Graph, required_graph
 from gtjax.graph.splits import is_known
 
 
@@ -30,6 +30,7 @@ def with_classes(graph: Graph, trained: tuple[str, ...]) -> Graph:
     if len(known) < len(own):
         unseen = [name for name in own if name not in trained]
         say(f"labels of {graph.name} that the run has never seen are left out: {_shown(unseen)}")
+    graph = required_graph(graph, "predict")  # other labels than those that are stored
     labels = _renumbered(graph, own, trained)
     names = dataclasses.replace(graph.names, classes=trained)
     splits = {name: mask & is_known(labels) for name, mask in graph.splits.items()}
@@ -50,6 +51,7 @@ def with_features(graph: Graph, trained: tuple[str, ...]) -> Graph:
             f"the run was trained on other features than {graph.name} has: {_shown(missing)} "
             f"missing. Name the columns as in training, or leave those out that were not there."
         )
+    graph = required_graph(graph, "predict")
     order_f = [own.index(name) for name in trained]
     names = dataclasses.replace(graph.names, features=trained)
     return dataclasses.replace(graph, x_nf=graph.x_nf[:, order_f], names=names)

@@ -13,15 +13,16 @@ import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from gtjax.batching.chunked_graph import chunked_graph
-from gtjax.batching.prepare import in_graph_order, make_batch
+from gtjax.batching.prepare import check_stored, in_graph_order, make_batch
+from gtjax.batching.table import BATCHINGS
 from gtjax.core.errors import UserError
 from gtjax.core.progress import say
-from gtjax.graph import Graph, required_graph
+from gtjax.graph import Graph, StoredGraph, required_graph
 from gtjax.runs.checkpoint import Checkpoints, Snapshot
 from gtjax.runs.config import TrainConfig
 from gtjax.runs.facts import GraphFacts
@@ -94,7 +95,7 @@ class TrainedRun:
     @cached_property
     def graph(self) -> Graph:
         """The graph that it was trained on: kept with the run, or loaded and checked."""
-        return required_graph(graph_of(self.folder, self.config), "predict")
+        return self._required(graph_of(self.folder, self.config), "predict")
 
     def predict(
         self,
@@ -109,7 +110,7 @@ class TrainedRun:
         some, by number or name. `pairs` [k, 2] are the pairs that a model of links is asked for: by
         default those that were held out for test, then the pairs that no edge joins.
         """
-        graph = self._fitted(self.graph if graph is None else required_graph(graph, "predict"))
+        graph = self._fitted(self.graph if graph is None else self._required(graph, "predict"))
         names, count = graph.names.nodes, graph.num_nodes
         if pairs is not None:
             graph = self._asked(graph, node_numbers(pairs, names, count))
@@ -135,7 +136,7 @@ class TrainedRun:
         self, graph: Graph | None = None, *, nodes: Sequence[Any] | np.ndarray | None = None
     ) -> np.ndarray:
         """Embeddings of all nodes, or of some, [nodes, width]."""
-        graph = self.graph if graph is None else required_graph(graph, "embed")
+        graph = self.graph if graph is None else self._required(graph, "embed")
         rows_nf = self.predict(graph).embeddings_nf
         if nodes is None:
             return rows_nf
@@ -144,6 +145,14 @@ class TrainedRun:
     def evaluate(self, graph: Graph | None = None) -> dict[str, float]:
         """The metrics of train, val and test."""
         return self.predict(graph).metrics
+
+    def _required(self, graph: Any, function: str) -> Graph:
+        """The graph in memory; a stored one stays where it is if it was trained so."""
+        in_place = BATCHINGS[self.config.batches.batching].reads_stored or self._memory is not None
+        if in_place and isinstance(graph, StoredGraph):
+            check_stored(graph, self.config.prepare, in_place=True)
+            return cast("Graph", graph)  # it has the surface that is read here
+        return required_graph(graph, function)
 
     def _evaluator(self, graph: Graph) -> Evaluator:
         """On the devices, or chunk by chunk: where memory is given, or it was trained so."""

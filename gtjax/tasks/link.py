@@ -20,7 +20,7 @@ import optax
 from flax import nnx
 
 from gtjax.core.errors import UserError
-from gtjax.graph import Graph, Table, hold_out_links
+from gtjax.graph import Graph, StoredGraph, Table, hold_out_links
 from gtjax.graph.csr import stable_pair_order
 from gtjax.nn.inputs import Inputs
 from gtjax.nn.noise import uniform_bits
@@ -75,6 +75,11 @@ class LinkPrediction(Task):
     @classmethod
     def prepared(cls, graph: Graph, settings: TaskSettings = DEFAULTS) -> Graph:
         """Without the edges that are held out, unless the graph says which those are."""
+        if isinstance(graph, StoredGraph):
+            raise UserError(
+                f"links are held out in memory, and {graph.name} is a stored graph that is read "
+                f"piece by piece: use --batching full, or load(...).in_memory()"
+            )
         return cls.of(graph, settings).fitted(graph)
 
     def fitted(self, graph: Graph) -> Graph:
