@@ -149,7 +149,8 @@ def _metrics(values: dict[str, Any]) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in values.items()
-        if name.partition("_")[0] in _SPLITS and value is not None
+        # The loss of val is in rows and in no result.
+        if name.partition("_")[0] in _SPLITS and name != "val_loss" and value is not None
     }
 
 

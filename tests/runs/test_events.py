@@ -21,8 +21,9 @@ def test_a_run_writes_events_if_asked(graph, out):
     )
     (file,) = (result.folder / "tensorboard").iterdir()
     content = file.read_bytes()
-    # One record per step for the loss, one per evaluation for each metric.
-    assert content.count(b"loss") == 12
+    # One record per step for the loss, one per evaluation for each metric and the loss of val.
+    assert content.count(b"val_loss") == 3
+    assert content.count(b"loss") == 12 + 3
     assert content.count(b"val_accuracy") == 3
 
 
