@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from gtjax.batching.config import BatchesConfig, PrepareConfig
     from gtjax.core.errors import GraphFormatError, UserError
     from gtjax.datasets import from_pandas, load, save_npz
+    from gtjax.datasets.conversion import ConvertOptions, convert
     from gtjax.graph import (
         Graph,
         Names,
+        StoredGraph,
         from_dgl,
         from_edges,
         from_jraph,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "ConvertOptions": "gtjax.datasets.conversion",
     "DecoupledConfig": "gtjax.nn.config",
     "GATConfig": "gtjax.nn.config",
     "GATv2Config": "gtjax.nn.config",
@@ -79,6 +82,7 @@ _HOME = {
     "SGFormerConfig": "gtjax.nn.config",
     "Sizes": "gtjax.runs.planning",
     "StepCost": "gtjax.runs.step_cost",
+    "StoredGraph": "gtjax.graph",
     "Task": "gtjax.tasks.base",
     "TaskConfig": "gtjax.tasks.config",
     "TrainConfig": "gtjax.runs.config",
@@ -86,6 +90,7 @@ _HOME = {
     "TransformerConfig": "gtjax.nn.config",
     "UserError": "gtjax.core.errors",
     "bind": "gtjax.batching.bind",
+    "convert": "gtjax.datasets.conversion",
     "fit": "gtjax.runs.loop",
     "from_dgl": "gtjax.graph",
     "from_edges": "gtjax.graph",
@@ -113,6 +118,7 @@ _HOME = {
 
 __all__ = [
     "BatchesConfig",
+    "ConvertOptions",
     "DecoupledConfig",
     "GATConfig",
     "GATv2Config",
@@ -134,6 +140,7 @@ __all__ = [
     "SGFormerConfig",
     "Sizes",
     "StepCost",
+    "StoredGraph",
     "Task",
     "TaskConfig",
     "TrainConfig",
@@ -141,6 +148,7 @@ __all__ = [
     "TransformerConfig",
     "UserError",
     "bind",
+    "convert",
     "fit",
     "from_dgl",
     "from_edges",
