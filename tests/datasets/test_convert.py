@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -271,6 +272,42 @@ def fresh(commit):
         commit(self)
 
     return start_over
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path):
+    from gtjax.datasets.conversion.workplace import Workplace
+
+    data = write_csv(tmp_path / "edges.csv", awkward_edges())
+    other = Workplace(tmp_path / "g", "other")
+    with other.opened():
+        with pytest.raises(UserError, match="another process is converting"):
+            convert(data, tmp_path / "g")
+        assert other.work.is_dir()
+    converted(data, tmp_path / "g")
+
+
+def test_data_that_changes_meanwhile_is_refused(tmp_path):
+    data = write_csv(tmp_path / "edges.csv", awkward_edges())
+
+    def change(done, text):
+        if "by sender" in text:
+            write_csv(data, awkward_edges(seed=1))
+
+    with pytest.raises(UserError, match="has changed while it was converted"):
+        convert(data, tmp_path / "g", ConvertOptions(memory=LITTLE), progress=change)
+    assert not (tmp_path / "g").exists()
+
+
+def test_runs_take_few_handles(tmp_path):
+    resource = pytest.importorskip("resource")
+    data = write_csv(tmp_path / "edges.csv", awkward_edges(count=30_000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    here = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (here + 25, hard))
+    try:
+        convert(data, tmp_path / "g", ConvertOptions(memory=LITTLE))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_other_data_is_not_mixed_with_what_was_left(tmp_path, monkeypatch):

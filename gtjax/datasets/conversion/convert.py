@@ -119,15 +119,16 @@ def convert(
         with place.opened():
             if place.resumed:
                 say(f"going on with {place.folder}, which was left")
-            _Conversion(place, stream, options).run(progress)
+            try:
+                _Conversion(place, stream, options).run(progress)
+            except UserError:  # which the same data would give again
+                place.remove()
+                raise
     except OSError as error:
         raise UserError(
             f"cannot write to {place.folder}: {error.strerror or error}. What is done stays there: "
             f"the same command goes on with it, once there is room."
         ) from error
-    except UserError:
-        place.remove()
-        raise
     return StoredGraph.open(folder)
 
 
@@ -191,6 +192,7 @@ class _Conversion:
 
     def __init__(self, place: Workplace, stream: Stream | _Memory, options: ConvertOptions):
         self.place, self.options = place, options
+        self._source = lambda given=stream: _source(given, options)
         if isinstance(stream, _Memory):
             graph = stream.graph
             stream = Stream(
@@ -247,10 +249,15 @@ class _Conversion:
         self._remove("out-*")
         if "nodes" not in place.state:
             place.commit(nodes=self._write_bare_nodes(nodes))
+        if self._source() != place.source:
+            raise UserError(
+                f"{self.stream.files[0]} has changed while it was converted. Convert it again."
+            )
         (place.folder / FORMAT.manifest).unlink(missing_ok=True)
         paths = (path for path in place.folder.rglob("*.npy") if path.parent != place.work)
         FORMAT.seal(place.folder, paths, {"graph": self._facts()}, _part(progress, _SENDERS, 1.0))
-        place.commit(lambda: sync_folder(place.folder), sealed=True)
+        folders = {place.folder, *(path.parent for path in place.folder.rglob("*.npy"))}
+        place.commit(*(lambda each=each: sync_folder(each) for each in folders), sealed=True)
         self._publish()
 
     def _read_edges(self, progress: Progress) -> None:

@@ -115,17 +115,18 @@ def write_in_edges(
 
 
 def _bounds(work: Path, runs: int, nodes: AllOf | Present, sizing: Sizing) -> _Bounds:
-    mapped = [map_keys(run_path(work, number)) for number in range(runs)]
-    found = [sampled(keys) for keys in mapped]
+    # One run at a time is mapped: each takes a handle of the system, of which there are few.
+    found = [sampled(map_keys(run_path(work, number))) for number in range(runs)]
     samples = np.concatenate([keys for keys, _ in found] or [np.zeros(0, np.uint64)])
     weights = np.concatenate([count for _, count in found] or [np.zeros(0, np.int64)])
     # Never between two edges with the same ends, and never over too many rows.
     chosen = splitters([samples & ~np.uint64(1)], weights, sizing.records)[0]
     rows = np.arange(sizing.records, nodes.span, sizing.records)
     keys = np.unique(np.concatenate([chosen, first_of_receiver(rows)]))
-    of_run = np.array(
-        [[0, *np.searchsorted(each, keys), len(each)] for each in mapped], np.int64
-    ).reshape(runs, len(keys) + 2)
+    of_run = np.zeros((runs, len(keys) + 2), np.int64)
+    for number in range(runs):
+        run = map_keys(run_path(work, number))
+        of_run[number, 1:-1], of_run[number, -1] = np.searchsorted(run, keys), len(run)
     return _Bounds(keys, of_run)
 
 

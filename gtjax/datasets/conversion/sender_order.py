@@ -95,8 +95,7 @@ def write_out_edges(place: Workplace, num_nodes: int, sizing: Sizing, progress: 
 def _bounds(work: Path, bases: np.ndarray, sizing: Sizing) -> tuple[np.ndarray, np.ndarray]:
     """Which keys of each run [runs, stretches + 1] are whose, and the first sender of each."""
     runs = len(bases) - 1
-    mapped = [map_keys(out_run_paths(work, number)[0]) for number in range(runs)]
-    found = [sampled(keys) for keys in mapped]
+    found = [sampled(map_keys(out_run_paths(work, number)[0])) for number in range(runs)]
     senders = np.concatenate([(keys >> _SENDER).astype(np.int64) for keys, _ in found])
     places = np.concatenate(
         [
@@ -107,7 +106,8 @@ def _bounds(work: Path, bases: np.ndarray, sizing: Sizing) -> tuple[np.ndarray, 
     weights = np.concatenate([count for _, count in found])
     senders, places = splitters([senders, places], weights, sizing.records)
     of_run = np.zeros((runs, len(senders) + 2), np.int64)
-    for number, keys in enumerate(mapped):
+    for number in range(runs):
+        keys = map_keys(out_run_paths(work, number)[0])
         # Positions of other stretches come before all of this one, or behind.
         within = np.clip(places - bases[number], 0, len(keys)).astype(np.uint64)
         of_run[number, 1:-1] = np.searchsorted(keys, senders.astype(np.uint64) << _SENDER | within)

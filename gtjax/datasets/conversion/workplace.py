@@ -97,6 +97,8 @@ class Workplace:
 
 def sync_folder(folder: Path) -> None:
     """Return once the names in a folder are on the disk."""
+    if os.name == "nt":  # where folders cannot be opened
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
