@@ -136,8 +136,8 @@ def killed(
                 finished += 1
                 wrong += hashes(folder) != wanted
                 shutil.rmtree(folder)
-    if measured(data, folder, options):
-        wrong += hashes(folder) != wanted
+    measured(data, folder, options)
+    wrong += hashes(folder) != wanted
     return {"kills": moments, "conversions_finished": finished + 1, "wrong": wrong}
 
 
@@ -159,13 +159,13 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=["csv", "parquet"])
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--options", nargs=argparse.REMAINDER, default=[], help="of gtjax convert")
-    parser.add_argument("--quick", action="store_true", help="a tiny graph, two kills")
+    parser.add_argument("--quick", action="store_true", help="a tiny graph, at most two kills")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--scratch", type=Path, default=None, help="folder for large files")
     arguments = parser.parse_args()
     edges, nodes, kills = int(arguments.edges), int(arguments.nodes), arguments.kills
     if arguments.quick:
-        edges, nodes, kills = 200_000, 20_011, 2
+        edges, nodes, kills = 200_000, 20_011, min(kills, 2)
     options = [*arguments.options]
     results: dict[str, Any] = {
         "rows_of_edges": edges,

@@ -120,6 +120,19 @@ def experiment(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_the_conversion_benchmark_runs_on_a_tiny_graph(tmp_path):
+    done = experiment(
+        "convert", "--quick", "--kinds", "csv", "--kills", "0", "--out", str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "results.json").read_text())
+    found = results["csv"]
+    assert found["rows_a_second"] == pytest.approx(results["rows_of_edges"] / found["seconds"])
+    assert 2**20 < found["peak_anonymous_bytes"] < 2**30
+    assert found["load"]["seconds"] < 1
+    assert found["load"]["edges"] > 2 * results["rows_of_edges"]  # with reverses and self-loops
+
+
 def test_the_attention_benchmark_runs_on_a_tiny_graph(tmp_path):
     options = ["--quick", "--rounds", "2", "--graphs", "arxiv-like", "ogbn-arxiv"]
     options += ["--contenders", "xla", "segment", "--out", str(tmp_path)]

@@ -1,6 +1,6 @@
 """The graph on the host: `Graph`, its rules, exchange with other libraries, generators, figures."""
 
-from gtjax.graph.csr import CSR
+from gtjax.graph.csr import CSR, edge_ids
 from gtjax.graph.dgl import from_dgl
 from gtjax.graph.exchange import (
     from_edges,
@@ -33,6 +33,7 @@ __all__ = [
     "Names",
     "StoredGraph",
     "Table",
+    "edge_ids",
     "from_dgl",
     "from_edges",
     "from_jraph",

@@ -79,6 +79,11 @@ class StoredGraph:
             graph._check()
         return graph
 
+    def __reduce__(self) -> tuple:
+        # Another process opens the folder itself.
+        masks = None if self._masks is None else dict(self._masks)
+        return _reopened, (str(self.folder.resolve()), masks)
+
     def __repr__(self) -> str:
         kind = "tasks" if self.is_multilabel else "targets" if self.is_real else "classes"
         return (
@@ -443,6 +448,11 @@ def available_memory() -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return None
+
+
+def _reopened(folder: str, masks: dict[str, np.ndarray] | None) -> StoredGraph:
+    graph = StoredGraph.open(folder)
+    return graph if masks is None else graph.with_splits(**masks)
 
 
 def is_stored_graph(folder: Path) -> bool:

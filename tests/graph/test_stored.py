@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
 import tracemalloc
 
@@ -90,6 +91,14 @@ def test_the_fingerprint_is_that_of_the_content(graph, folder, tmp_path):
     assert drawn.fingerprint != found.fingerprint
     assert drawn.topology_fingerprint == found.topology_fingerprint
     assert drawn.fingerprint == gtjax.load(folder, split="random:50/25/25").fingerprint
+
+
+def test_a_copy_for_another_process_opens_the_folder(folder):
+    found = gtjax.load(folder, split="random:50/25/25")
+    _ = found.by_receiver, found.x_nf
+    sent = pickle.dumps(found)
+    assert len(sent) < 2000
+    assert pickle.loads(sent).fingerprint == found.fingerprint
 
 
 def test_another_split_can_be_drawn(graph, folder):

@@ -76,6 +76,8 @@ def _text_stream(path: Path, name: str, options: ReadOptions, form: str) -> Stre
     if not (raw / "edge.csv.gz").is_file():
         raise GraphFormatError("edge.csv.gz", "this file is required", "no file")
     edges = TextEdges(raw / "edge.csv.gz", limits)
+    if edges.has_header or not edges.has_integer_ids or len(edges.names) != 2:
+        return "edge.csv.gz is not two columns of integers"
 
     def write(folder: Path, work: Path, progress: Progress) -> dict[str, Any]:
         # As tables of text they are small enough to be read as a whole.

@@ -49,7 +49,7 @@ class TextEdges:
         self._path = path
         with in_file(path):
             form = text_form(path, limits)
-            self._separator = form.separator
+            self._separator, self.has_header = form.separator, form.names is None
             self._start, first = self._beginning(form.skip_lines, header=form.names is None)
             head = self._head(first, form.names)
             self.columns: EdgeColumns = edge_columns(head, path.name, wanted or Columns())
