@@ -6,8 +6,8 @@
 
 Everything happens in child processes: one draws the graph into files under FOLDER (about 20 GB for
 the first line, and 40 more while it trains), one trains in chunks, and with `--both` one trains the
-same model on the same graph in memory. What a child takes is its largest anonymous memory (RssAnon),
-looked at ten times a second: pages of mapped files are the operating system's to keep or drop.
+same model on the same graph in memory. What a child takes is its largest anonymous memory
+(RssAnon), looked at ten times a second: pages of mapped files are the system's to keep or drop.
 Results are added to `experiments/chunks/results.json`; the folder is removed.
 """
 
@@ -36,7 +36,7 @@ CHANCES = (0.57, 0.19, 0.19)  # of the quadrants, as in Graph500
 
 
 def draw(folder: Path, nodes: int, edges: int, features: int, seed: int = 0) -> None:
-    """Write an R-MAT graph: edges in both directions by receiver and by sender, features, labels."""
+    """Write an R-MAT graph: edges in both directions and both orders, features, labels."""
     from gtjax.graph.csr import build_csr
 
     rng = np.random.default_rng(seed)
@@ -104,7 +104,7 @@ def settings(arguments: Any) -> Any:
 
 def opened(folder: Path, arguments: Any) -> Any:
     """The graph in the folder, to be read in chunks."""
-    from gtjax.batching.chunks import ChunkedGraph
+    from gtjax.batching.chunked_graph import ChunkedGraph
     from gtjax.batching.features import Scaling
     from gtjax.graph.csr import CSR
 
@@ -170,7 +170,7 @@ def train_in_memory(folder: Path, arguments: Any) -> dict[str, Any]:
     from gtjax.batching.config import PrepareConfig
     from gtjax.batching.prepare import make_batch
 
-    config, program, _ = settings(arguments)
+    _, program, _ = settings(arguments)
     known = opened(folder, arguments)
     degrees = np.diff(known.by_receiver.offsets)
     receivers = np.repeat(np.arange(arguments.nodes, dtype=np.int32), degrees)

@@ -28,8 +28,8 @@ ARROWS = {
     # planner for what the gradient of an op reads.
     "gtjax.chunks": "graph planner sharding pallas_kernels",
     "gtjax.runs": (
-        "batching chunks datasets distributed graph hardware nn partition planner sharding strategies "
-        "tasks pallas_kernels"
+        "batching chunks datasets distributed graph hardware nn partition planner sharding "
+        "strategies tasks pallas_kernels"
     ),
     "gtjax.cli": (
         "gtjax batching datasets distributed graph hardware nn partition planner runs sharding "

@@ -1,8 +1,8 @@
-"""The whole graph in every step, chunk by chunk from disk: exact, and memory is what one chooses.
+"""The whole graph in every step, chunk by chunk from disk: exact, in as much memory as one says.
 
-For graphs whose step does not fit into memory. A step goes layer by layer over chunks of nodes, with
-activations in files where they do not fit (`gtjax/chunks`); gradients are those of `full`. It costs
-reading and writing every activation once or twice a step: choose it where nothing else fits.
+For graphs whose step does not fit into memory. A step goes layer by layer over chunks of nodes,
+with activations in files where they do not fit (`gtjax/chunks`); gradients are those of `full`. It
+costs reading and writing every activation a few times a step: choose it where nothing else fits.
 """
 
 from __future__ import annotations

@@ -123,7 +123,10 @@ class ChunkedFunction:
 
     @contextlib.contextmanager
     def run(self, shared: Tree, *, keep: bool) -> Iterator[Run]:
-        """The forward pass; `keep` what the backward pass needs. Arrays are let go of at the end."""
+        """The forward pass, and whatever is done with it before its arrays are let go of.
+
+        `keep` is for a backward pass.
+        """
         run = Run(self, jax.tree.leaves(shared), keep=keep)
         try:
             run.forward()

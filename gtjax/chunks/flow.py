@@ -218,8 +218,8 @@ def _add_op(flow: Flow, line: Any, inputs: list[int], new: Any) -> int:
                 f"takes {'what all share' if kind == 'shared' else f'rows of every {kind}'}"
             )
     active = any(flow.values[leaf].active for leaf in leaves)
-    kind = "edge" if op.reduce.per_edge else "node"
-    out = new(line.outvars[0].aval, kind=kind, active=active, of_op=len(flow.ops))
+    kind_of_out: Kind = "edge" if op.reduce.per_edge else "node"
+    out = new(line.outvars[0].aval, kind=kind_of_out, active=active, of_op=len(flow.ops))
     flow.ops.append(OpCall(op, params["treedef"], params["rate"], tuple(leaves), seed, out))
     return out
 
@@ -230,13 +230,14 @@ def _kinds(treedef: Any) -> list[tuple[Kind, Any]]:
 
 
 def _add_equation(flow: Flow, jaxpr: Jaxpr, line: Any, inputs: list[int], new: Any) -> list[int]:
-    kinds = {flow.values[each].kind for each in inputs} - {"shared"}
+    kinds = {kind for each in inputs if (kind := flow.values[each].kind) != "shared"}
     if len(kinds) > 1:
         raise UserError(
             f"--batching chunks: {line.primitive.name} joins rows of nodes and rows of edges "
             f"outside of an op; give both to neighbours.aggregate"
         )
-    kind: Kind = kinds.pop() if kinds else "shared"
+    none: set[Kind] = {"shared"}
+    (kind,) = kinds or none
     held = line.params.get("num_consts", 0) if line.primitive.name == "custom_vjp_call" else 0
     if any(flow.values[each].constant is None for each in inputs[:held]):
         raise UserError(
@@ -256,10 +257,8 @@ def _add_equation(flow: Flow, jaxpr: Jaxpr, line: Any, inputs: list[int], new: A
         for var in made
     ]
     # A program of this line alone: how a line is run differs between versions of jax.
-    read: dict[Any, int] = {}
-    for atom, value in zip(line.invars, inputs, strict=True):
-        if not isinstance(atom, Number):
-            read[atom] = value
+    pairs = zip(line.invars, inputs, strict=True)
+    read = {atom: value for atom, value in pairs if not isinstance(atom, Number)}
     names = jaxpr.debug_info._replace(arg_names=("",) * len(read), result_paths=("",) * len(made))
     alone = jaxpr.replace(
         constvars=[], invars=list(read), outvars=made, eqns=[line], debug_info=names

@@ -2,8 +2,8 @@
 
 What a step computes is kept in `Scratch`: plain arrays where they fit into the memory that was
 given, and else files that are mapped, so that the operating system decides which pages are in
-memory and none of them is anonymous. Files are used again for arrays of the same size, and removed
-at the end.
+memory and none of them is anonymous. Files are used again for arrays of the same size; they have no
+name, and are gone when nobody uses them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gtjax.core.errors import UserError
 
 ALIGNMENT = 64  # bytes: where jax can use an array of the host without a copy
 
@@ -180,11 +181,8 @@ class Scratch:
     """Where arrays of a step are kept: `bytes_in_memory` at most in memory, the rest in files."""
 
     def __init__(self, folder: Path | None, bytes_in_memory: float):
-        self._left = bytes_in_memory
-        self._under = folder
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._left, self._folder = bytes_in_memory, folder
         self._free: dict[int, list[np.ndarray]] = {}
-        self._files = 0
         self.traffic = Traffic()
         self.file_bytes = 0
         self.memory_bytes = 0
@@ -210,24 +208,20 @@ class Scratch:
         self._free.setdefault(flat.nbytes, []).append(flat)
 
     def _mapped(self, size: int) -> np.ndarray:
-        if self._folder is None:
-            under = self._under
-            if under is not None:
-                under.mkdir(parents=True, exist_ok=True)
-            self._folder = tempfile.TemporaryDirectory(prefix="gtjax-chunks-", dir=under)
-        self._files += 1
         self.file_bytes += size
-        path = Path(self._folder.name) / f"{self._files}.rows"
-        mapped = np.memmap(path, np.uint8, mode="w+", shape=(size,))
-        path.unlink()  # the mapping keeps it: nothing is left behind, however the process ends
-        return np.asarray(mapped)
-
-    def close(self) -> None:
-        """Remove the files."""
-        self._free.clear()
         if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+            self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            # It has no name, and is gone with its mapping, however the process ends.
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                return np.asarray(np.memmap(file, np.uint8, mode="w+", shape=(size,)))
+        except OSError as error:
+            where = self._folder or tempfile.gettempdir()
+            raise UserError(
+                f"--batching chunks keeps rows in files: cannot make one of {size / 2**30:.3g} GiB "
+                f"in {where} ({error.strerror}). --scratch names another folder; --memory says how "
+                f"much need not be in files."
+            ) from error
 
 
 def aligned(size: int) -> np.ndarray:

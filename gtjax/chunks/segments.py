@@ -252,9 +252,9 @@ def _check_rows(flow: Flow, value: int) -> None:
     rows = flow.rows[known.kind]
     if known.shape[:1] != (rows,):
         raise UserError(
-            f"--batching chunks computes every {known.kind} by itself: what the model keeps between "
-            f"ops has a row each; found shape {list(known.shape)} for {rows} rows. Leave out what "
-            f"mixes all nodes, or use --batching full."
+            f"--batching chunks computes every {known.kind} by itself: what the model keeps "
+            f"between ops has a row each; found shape {list(known.shape)} for {rows} rows. Leave "
+            f"out what mixes all nodes, or use --batching full."
         )
 
 

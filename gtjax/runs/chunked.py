@@ -1,8 +1,9 @@
 """A run's program over chunks of a graph: the loss and its gradients, metrics and predictions.
 
 The same model, task and randomness as `Program` compiles, traced once for a chunk and run by
-`gtjax.chunks`. Losses that are means over rows are summed up chunk by chunk; a loss or a metric that
-is not sees the outputs of all nodes at once (`[nodes, classes]` numbers, mapped where in a file).
+`gtjax.chunks`. Losses that are means over rows are summed up chunk by chunk; a loss that is not,
+and every metric, sees the outputs of all nodes at once (`[nodes, classes]` numbers, mapped where in
+a file).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How a run takes steps and measures itself: by one compiled program, or chunk by chunk.
 
-What a step trains on and what an evaluation sees are two things: each is a `Batch` on the devices or
-a graph that is read in chunks. So a run may train on samples that fit and be evaluated exactly on a
-graph that does not.
+What a step trains on and what an evaluation sees are two things: each is a `Batch` on the devices
+or a graph that is read in chunks. So a run may train on samples that fit and be evaluated exactly
+on a graph that does not.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from gtjax.batching.base import Batches
-from gtjax.batching.prepare import Batch
 from gtjax.core.errors import UserError
 from gtjax.core.progress import Pace, progress, say
 from gtjax.distributed.exits import ToldError
@@ -251,7 +250,7 @@ class Turns:
             return best
         return Best(jax.tree.map(jnp.copy, params), metric, jnp.int32(int(state.step)))
 
-    def _stop_not_finite(self, snapshot: Snapshot, batch: Batch) -> None:
+    def _stop_not_finite(self, snapshot: Snapshot, batch: Any) -> None:
         step = int(snapshot.state.step)
         healthy = snapshot.state._replace(healthy=jnp.array(True))
         self.checkpoints.save(snapshot._replace(state=healthy))

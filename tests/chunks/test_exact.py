@@ -1,4 +1,4 @@
-"""Chunk by chunk, loss, gradients, metrics and embeddings are those of the whole graph in memory."""
+"""Chunk by chunk, loss, gradients, metrics and embeddings are those of the graph in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from gtjax.batching.chunks import chunked_graph
+from gtjax.batching.chunked_graph import chunked_graph
 from gtjax.batching.config import BatchesConfig, PrepareConfig
 from gtjax.batching.prepare import make_batch
 from gtjax.chunks import Sizes
@@ -42,7 +42,7 @@ EXACT = 2e-5
 class Own(nnx.Module):
     """A message of one's own with edge rows, what is shared and softmax; and one by maximum."""
 
-    def __init__(self, config, sizes, *, rngs):
+    def __init__(self, sizes, *, rngs):
         self.up = nnx.Linear(sizes.features, 6, rngs=rngs)
         self.edge = nnx.Linear(sizes.edge_features, 6, rngs=rngs)
         self.vector = nnx.Param(rngs.params.normal((6,)))
@@ -64,7 +64,7 @@ class Own(nnx.Module):
 class Centred(nnx.Module):
     """Takes the mean of all nodes away, which no chunk knows."""
 
-    def __init__(self, config, sizes, *, rngs):
+    def __init__(self, sizes, *, rngs):
         self.up = nnx.Linear(sizes.features, 6, rngs=rngs)
 
     def __call__(self, inputs, neighbours):
@@ -75,7 +75,7 @@ class Centred(nnx.Module):
 class Placed(nnx.Module):
     """Adds the place of a row among the rows."""
 
-    def __init__(self, config, sizes, *, rngs):
+    def __init__(self, sizes, *, rngs):
         self.up = nnx.Linear(sizes.features, 6, rngs=rngs)
 
     def __call__(self, inputs, neighbours):
@@ -104,12 +104,13 @@ def assert_exact(graph, model, sizes=GATHERED, **options) -> None:
     chunked = ChunkedProgram(program, chunked_graph(graph, program.settings), sizes)
     step = jnp.int32(1)
     loss, grads = jax.jit(jax.value_and_grad(program.loss))(params, batch, step)
-    for _ in range(2):  # the second step finds arrays and files that were used
-        found, found_grads = chunked.loss_and_gradients(params, step)
+    chunked.loss_and_gradients(params, step)  # so that the next finds arrays that were used
+    found, found_grads = chunked.loss_and_gradients(params, step)
     np.testing.assert_allclose(found, loss, rtol=EXACT)
     for a, b in zip(jax.tree.leaves(grads), jax.tree.leaves(found_grads), strict=True):
-        np.testing.assert_allclose(b, a, rtol=EXACT, atol=EXACT * float(jnp.abs(a).max() + 1e-3))
-    assert any(float(jnp.abs(x).max()) > 0 for x in jax.tree.leaves(grads))
+        a = np.asarray(a)
+        np.testing.assert_allclose(b, a, rtol=EXACT, atol=EXACT * (np.abs(a).max() + 1e-3))
+    assert all(np.asarray(x).any() for x in jax.tree.leaves(grads))
     wanted, metrics = jax.jit(program.predict)(params, batch)
     outputs, found_metrics = chunked.predict(params)
     np.testing.assert_allclose(outputs.outputs, wanted.outputs, rtol=1e-5, atol=1e-5)
@@ -119,7 +120,7 @@ def assert_exact(graph, model, sizes=GATHERED, **options) -> None:
 
 
 def test_sums_with_gathered_tables():
-    assert_exact(awkward(), GCNConfig(layers=2, **SMALL), GATHERED)
+    assert_exact(awkward(), GCNConfig(layers=1, **SMALL), GATHERED)
 
 
 def test_sums_read_in_place_from_files():
