@@ -196,19 +196,15 @@ def train_in_memory(folder: Path, arguments: Any) -> dict[str, Any]:
     return {"step_seconds": statistics.median(seconds[1:]), "losses": losses}
 
 
-def planned_bytes(arguments: Any) -> float:
-    """What the planner says that a step takes in memory."""
-    import jax
-
-    from gtjax.partition import EvenCut
-    from gtjax.planner.memory import memory_of
-    from gtjax.runs.abstract_step import work_of
-    from gtjax.strategies import STRATEGIES, MeshShape
+def planned(arguments: Any) -> dict[str, Any]:
+    """What the planner says that a step takes: in memory, and in chunks."""
+    from gtjax.hardware.measure import measured_profile
+    from gtjax.runs.planning import in_memory_and_in_chunks
 
     config, _, sizes = settings(arguments)
-    cut = EvenCut(1, arguments.nodes, arguments.edges, 0.0, 0.0)
-    work = work_of(config, sizes)
-    return memory_of(STRATEGIES["single"], cut, work, MeshShape(), jax.default_backend()).peak
+    numbers = (arguments.nodes, arguments.edges, arguments.memory * 2**30)
+    whole, way = in_memory_and_in_chunks(config, sizes, *numbers, measured_profile())
+    return {"bytes_in_memory": whole, "chunks_seconds": way.seconds, "chunks": str(way)}
 
 
 def disk_speed(folder: Path, size: int = 1 << 30) -> dict[str, float]:
@@ -259,7 +255,7 @@ def run(arguments: Any, given: list[str]) -> dict[str, Any]:
             result["chunks_over_memory"] = ratio
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    result["planned_bytes_in_memory"] = planned_bytes(arguments)
+    result["planned"] = planned(arguments)
     chunks, disk = result["chunks"], result["disk"]
     result["disk_bound_seconds"] = (
         chunks["row_bytes_read"] / disk["read"] + chunks["row_bytes_written"] / disk["write"]

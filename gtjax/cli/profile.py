@@ -116,6 +116,11 @@ def _print(profile: HardwareProfile) -> None:
         f"passes over memory {compute.stream / 1e9:.3g} GB/s; rows picked by number "
         f"{compute.gather / 1e9:.3g} and added {compute.scatter / 1e9:.3g} GB/s",
     ]
+    if profile.disk is not None:
+        lines.append(
+            f"disk of temporary files: read {profile.disk.read / 1e9:.3g} GB/s, written "
+            f"{profile.disk.write / 1e9:.3g} GB/s"
+        )
     for point in compute.ops:
         rate = point.edges / point.seconds / 1e6
         lines.append(

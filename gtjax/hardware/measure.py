@@ -20,6 +20,7 @@ from gtjax.core.errors import UserError
 from gtjax.core.progress import Progress
 from gtjax.core.user_cache import user_cache
 from gtjax.hardware.arithmetic import measure_compute
+from gtjax.hardware.disk import Disk, measured_disk
 from gtjax.hardware.links import measure_links
 from gtjax.hardware.profile import HardwareProfile, from_json, read_profile
 
@@ -45,6 +46,11 @@ def measured_profile(
         with contextlib.suppress(OSError):  # a cache that cannot be written does not stop a plan
             profile.save(path)
     return profile
+
+
+def known_profile(devices: Sequence[Any]) -> HardwareProfile | None:
+    """The profile of these devices if they were measured before; nothing is measured now."""
+    return _known(cached_path(devices))
 
 
 def measuring_notice(devices: Sequence[Any]) -> str | None:
@@ -82,8 +88,17 @@ def measure(devices: Sequence[Any], progress: Progress) -> HardwareProfile:
         date=time.strftime("%Y-%m-%d"),
         versions={name: importlib.metadata.version(name) for name in PACKAGES}
         | {"python": platform.python_version()},
+        disk=_disk(),
     )
     return from_first_process(profile) or profile
+
+
+def _disk() -> Disk | None:
+    """Of temporary files, which is where chunks are kept unless told otherwise."""
+    try:
+        return measured_disk()
+    except OSError:  # no room, or no such folder: then it is assumed
+        return None
 
 
 def memory_capacity(devices: Sequence[Any]) -> float:

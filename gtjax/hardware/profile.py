@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from gtjax.core.errors import UserError
+from gtjax.hardware.disk import Disk
 
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-to-all", "collective-permute", "all-reduce")
 FORMAT = 3
@@ -112,6 +113,7 @@ class HardwareProfile:
     preset: bool = False
     date: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    disk: Disk | None = None  # of temporary files; None: not measured, see `disk.USUAL`
 
     def curve(self, collective: str, devices: int, hosts: int = 1) -> Curve:
         """Of so many devices; where that was not measured, the nearest, with latency in scale."""
@@ -168,7 +170,9 @@ def from_json(stored: Any, where: str) -> HardwareProfile:
         compute = values["compute"]
         points = tuple(OpPoint(**point) for point in compute["ops"])
         compute = {**compute, "matmul": _points(compute["matmul"]), "ops": points}
-        return HardwareProfile(**{**values, "curves": curves, "compute": Compute(**compute)})
+        disk = None if values.get("disk") is None else Disk(**values["disk"])
+        known = {**values, "curves": curves, "compute": Compute(**compute), "disk": disk}
+        return HardwareProfile(**known)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise UserError(
             f"{where}: not a hardware profile ({error!r}). Make one with gtjax profile --out FILE."

@@ -8,6 +8,7 @@ from typing import Any
 
 from gtjax.hardware.profile import HardwareProfile
 from gtjax.partition import Partition
+from gtjax.planner.beyond import Way
 from gtjax.planner.candidates import Option, exchange_of
 from gtjax.planner.cuts import Parts
 from gtjax.planner.price import Price
@@ -74,6 +75,7 @@ class Plan:
     supposed: bool  # the cut was supposed and not counted
     # Seconds of a step on one device, as predicted; None if it does not fit, or is not known.
     one_device_seconds: float | None = None
+    beyond: tuple[Way, ...] = ()  # what would run, where nothing of this does
     flip: str = ""  # the decisive comparison, and where the choice would change
     # The graph as it was prepared for planning, so that a run of the plan need not do it again.
     prepared: Any = dataclasses.field(default=None, repr=False, compare=False)
@@ -110,6 +112,7 @@ class Plan:
             "kernel": self.kernel,
             "cut_is_supposed": self.supposed,
             "one_device_seconds": self.one_device_seconds,
+            "beyond": [dataclasses.asdict(each) for each in self.beyond],
             "hardware": {
                 "name": self.hardware.name,
                 "preset": self.hardware.preset,

@@ -6,6 +6,7 @@ import dataclasses
 
 from gtjax.core.errors import UserError
 from gtjax.hardware.profile import HardwareProfile
+from gtjax.planner.beyond import told
 from gtjax.planner.fastest import fastest
 from gtjax.planner.plan import Candidate, Plan, halo_share
 from gtjax.planner.price import Price, communication_seconds
@@ -145,7 +146,7 @@ def link_speed(hardware: HardwareProfile, best: Candidate, devices: int) -> floa
 
 
 def refuse_what_does_not_fit(plan: Plan) -> None:
-    """Raise a `UserError` that says what would fit, where nothing does."""
+    """Raise a `UserError` that says what would run, where nothing fits."""
     if plan.chosen is not None:
         return
     able = [c for c in plan.candidates if c.price is not None]
@@ -161,6 +162,7 @@ def refuse_what_does_not_fit(plan: Plan) -> None:
         f"{_gib(need)}, with {least.option.name} on {least.option.mesh}, remat "
         f"{least.option.remat}. Use about {times} devices, or a smaller --model.hidden or "
         f"--model.layers (--memory says how much a device has, if that is wrong)."
+        + (f"\n{told(list(plan.beyond))}" if plan.beyond else "")
     )
 
 

@@ -37,7 +37,13 @@ from gtjax.runs.events import EventWriter
 from gtjax.runs.facts import GraphFacts
 from gtjax.runs.interrupt import StopRequest
 from gtjax.runs.memory import memory_seen
-from gtjax.runs.planning import decided, hardware_of, is_planned, notice_of_measuring
+from gtjax.runs.planning import (
+    chunks_notice,
+    decided,
+    hardware_of,
+    is_planned,
+    notice_of_measuring,
+)
 from gtjax.runs.program import Program
 from gtjax.runs.replan import Watch, kept_promise
 from gtjax.runs.report.seen import Seen
@@ -269,6 +275,9 @@ class Run:
             task = config.task_of(graph)
             settled, self.plan = decided(config, graph, update, hardware, self.plan)
             settled = dataclasses.replace(settled, task=name_of(task))
+            chunks = config.batches.batching != "chunks" and settled.batches.batching == "chunks"
+            if chunks and self.show:
+                say(chunks_notice(settled, graph))
             plan = self.plan and self.plan.to_json()
             self.source.known = self.plan and self.plan.prepared
             if graph.num_edges > MANY_EDGES:

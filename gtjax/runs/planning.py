@@ -18,7 +18,12 @@ from gtjax.core.progress import Progress, ignore_progress
 from gtjax.datasets import load
 from gtjax.graph import Graph, StoredGraph, log_gap, required_graph
 from gtjax.hardware import HardwareProfile, preset, read_profile
-from gtjax.hardware.measure import measured_profile, measuring_notice, memory_capacity
+from gtjax.hardware.measure import (
+    known_profile,
+    measured_profile,
+    measuring_notice,
+    memory_capacity,
+)
 from gtjax.hardware.ops import share_of_busiest
 from gtjax.nn.config import setting_of
 from gtjax.partition import EvenCut
@@ -37,10 +42,12 @@ from gtjax.planner import (
     options,
     refuse_what_does_not_fit,
 )
+from gtjax.planner.beyond import LEAST_CHUNKS, Way, chunks_way, told, ways
 from gtjax.planner.candidates import exchange_of
 from gtjax.planner.choose import SAFE
 from gtjax.runs.abstract_step import Sizes, work_of
 from gtjax.runs.config import TrainConfig, checked_config, with_model
+from gtjax.runs.program import couples_nodes
 from gtjax.sharding.config import ParallelConfig
 from gtjax.sharding.kernels import kernels_in_use
 from gtjax.sharding.mesh import available_devices, parse_mesh
@@ -102,7 +109,8 @@ def _plan(
             SupposedCuts(graph.nodes, graph.edges, graph.cut, bend) for bend in (0.0, 0.5, 1.0)
         )
         made = make_plan(choices, usual, works, hardware, bounds=(best, worst), **common)
-        return _beside_one(made, works, graph.nodes, graph.edges)
+        refused = _no_chunks(config)
+        return _beside_one(made, works, graph.nodes, graph.edges, chunks_refused=refused)
     progress(0.6, "cutting the graph")
     prepared = message_edges(graph, config.prepare, setting_of(config.model, "hidden"))
     cuts = GraphCuts(
@@ -111,7 +119,13 @@ def _plan(
     locality = locality_of(prepared)
     common |= {"locality": locality, "prepared": prepared}
     made = make_plan(choices, cuts, works, hardware, **common)
-    return _beside_one(made, works, prepared.edges.num_nodes, prepared.edges.num_edges, locality)
+    nodes, edges = prepared.edges.num_nodes, prepared.edges.num_edges
+    return _beside_one(made, works, nodes, edges, locality, _no_chunks(config))
+
+
+def _no_chunks(config: TrainConfig) -> str | None:
+    """Why a step of this config cannot run in chunks, as far as its settings tell."""
+    return couples_nodes(config.model)
 
 
 def _beside_one(
@@ -120,8 +134,23 @@ def _beside_one(
     nodes: int,
     edges: int,
     locality: Locality | None = None,
+    chunks_refused: str | None = None,
 ) -> Plan:
     """The plan, and what one device would take, where it is for more."""
+    if made.chosen is None:
+        found = ways(
+            works,
+            nodes,
+            edges,
+            made.hardware,
+            made.memory_bytes,
+            platform=made.hardware.platform,
+            devices=made.devices,
+            kernel=made.kernel,
+            locality=locality,
+            chunks_refused=chunks_refused,
+        )
+        made = dataclasses.replace(made, beyond=tuple(found))
     if made.devices == 1:
         return made
     capacity, kernel = made.memory_bytes, made.kernel
@@ -207,12 +236,61 @@ def _on_one_device(config: TrainConfig, graph: Graph) -> TrainConfig:
             # The first is also what "auto" does unplanned.
             return config if remat == remats[0] else with_remat(config, remat)
     least = min(needed.values())
+    nodes, edges = cut.num_nodes, cut.num_edges
+    of_nodes = graph.graphs is None and graph.links is None and config.batches.batching == "full"
+    if of_nodes and _no_chunks(config) is None and capacity >= LEAST_CHUNKS:
+        # The only exact way on one device.
+        batches = dataclasses.replace(config.batches, batching="chunks")
+        return dataclasses.replace(config, batches=batches)
+    found = ways(
+        {remat: work_of(with_remat(config, remat), graph) for remat in remats},
+        nodes,
+        edges,
+        _known_hardware(),
+        capacity,
+        platform=jax.default_backend(),
+        kernel=config.kernel,
+        chunks_refused=_no_chunks(config),
+    )
     raise UserError(
         f"this step does not fit in {capacity / 2**30:.3g} GiB: it needs about "
         f"{least / 2**30:.3g}. Use about {math.ceil(least / capacity)} devices (--devices), or a "
         f"smaller --model.hidden or --model.layers; --memory says how much there is, if that is "
-        f"wrong."
+        f"wrong.\n{told(found)}"
     )
+
+
+def _known_hardware() -> HardwareProfile | None:
+    """What was measured of one device, if it was: for figures that are not worth a minute."""
+    return known_profile(jax.devices()[:1])
+
+
+def chunks_notice(config: TrainConfig, graph: Graph) -> str:
+    """What to tell people whose step runs in chunks because nothing else fits."""
+    memory = config.parallel.memory
+    capacity = SAFE * memory_capacity(jax.devices()[:1]) if memory is None else memory * 2**30
+    both = 2 if config.prepare.symmetrise else 1
+    nodes, edges = graph.num_nodes, both * graph.num_edges + graph.num_nodes
+    whole, way = in_memory_and_in_chunks(config, graph, nodes, edges, capacity)
+    return f"in memory a step needs about {whole / 2**30:.3g} GiB; so it runs in chunks: {way}"
+
+
+def in_memory_and_in_chunks(
+    config: TrainConfig,
+    graph: Graph | Sizes,
+    nodes: int,
+    edges: int,
+    memory_bytes: float,
+    hardware: HardwareProfile | None = None,
+) -> tuple[float, Way]:
+    """Bytes that a step takes in memory, and what it costs in chunks within so much memory."""
+    platform = jax.default_backend()
+    remat = "elementwise" if "elementwise" in remats_of(config) else remats_of(config)[0]
+    work = work_of(with_remat(config, remat), graph, platform)
+    cut = EvenCut(1, nodes, edges, 0.0, 0.0)
+    whole = memory_of(STRATEGIES["single"], cut, work, MeshShape(), platform, config.kernel).peak
+    hardware = hardware or _known_hardware()
+    return whole, chunks_way(work, nodes, edges, hardware, memory_bytes, config.kernel)
 
 
 def with_option(config: TrainConfig, option: Option) -> TrainConfig:
