@@ -49,6 +49,12 @@ class BatchesConfig:
     """With neighbours: threads that draw batches; 2 unless said otherwise."""
     prefetch: int = 2
     """With neighbours: batches that are made ahead, while the devices compute."""
+    cache: Literal["scored", "degree", "lru"] = "scored"
+    """With neighbours: which rows of features are kept in memory, where they are read from a file:
+    "scored" learns which are asked for, "degree" keeps hubs, "lru" what was asked for last."""
+    cache_rows: int | None = None
+    """With neighbours: how many of them; unless said otherwise as many as find 90 % of what some
+    batches ask for, within a quarter of the memory."""
     repartition: int = 10
     """With clusters: steps between draws of new parts; 0 keeps the same parts."""
     clusters: int = 8
@@ -77,6 +83,8 @@ class BatchesConfig:
                 )
         if self.sampler_threads is not None and self.sampler_threads < 1:
             raise ValueError(f"sampler_threads is at least 1; found {self.sampler_threads}")
+        if self.cache_rows is not None and self.cache_rows < 0:
+            raise ValueError(f"cache_rows is not negative; found {self.cache_rows}")
         if self.prefetch < 0:
             raise ValueError(f"prefetch is not negative; found {self.prefetch}")
         if self.clusters < 1:

@@ -31,6 +31,7 @@ from gtjax.batching.clusters import LOCAL
 from gtjax.batching.config import BatchingSettings
 from gtjax.batching.prefetch import Prefetch
 from gtjax.batching.prepare import Batch, Prepared
+from gtjax.batching.row_cache import RowCache, advised_rows, memory_bytes
 from gtjax.batching.sampler import ALL, Bounds, DoesNotFitError, Draw, Marks, Sampler, gather_rows
 from gtjax.batching.seeds import padded_rows, seeds_of
 from gtjax.core.errors import UserError
@@ -91,12 +92,14 @@ class NeighbourBatches:
             host.edges.by_receiver, fan_outs(asked.fan_out, settings.layers), settings.seed
         )
         self._threads = threading.local()
-        self._table = _scaled_table(host)
+        self._table = None if asked.cache_rows is not None else _scaled_table(host)
         self.partition_id = "neighbours"
         self.grown = 0  # how often shapes had to grow
         self._order = (-1, np.zeros(0, np.int64))
         self._own_parts = _own_parts(spread)
+        self._uses_n = np.zeros(self._sampler.num_nodes if self._table is None else 0, np.int32)
         self._shapes = self._first_shapes()
+        self.cache = None if self._table is not None else self._row_cache()
         count = asked.sampler_threads or min(2, os.cpu_count() or 1)
         self._prefetch = Prefetch(self._made, ahead=asked.prefetch, threads=count)
         self._at, self._batch = -1, None
@@ -132,8 +135,13 @@ class NeighbourBatches:
         return 1
 
     def facts(self, step: int) -> dict[str, float]:
-        """How far it is, and how often shapes had to grow."""
-        return {"epoch": step / self._steps, "shapes_grown": float(self.grown)}
+        """How far it is, how often shapes had to grow, and what the cache found."""
+        facts = {"epoch": step / self._steps, "shapes_grown": float(self.grown)}
+        if self.cache is not None:
+            counts = self.cache.counts
+            facts |= {"cache_rows": self.cache.capacity, "cache_hit_rate": counts.hit_rate}
+            facts["feature_bytes_read"] = counts.bytes_read
+        return facts
 
     def close(self) -> None:
         """End the threads."""
@@ -184,11 +192,25 @@ class NeighbourBatches:
                 most = most.with_room_for(self._needed(self._part_seeds(step, part), step, most))
         return self._shapes_for(_with_room(most, self._sampler), 0)
 
+    def _row_cache(self) -> RowCache:
+        """Of features that are not all in memory as the model reads them."""
+        asked, host = self._settings.batches, self._host
+        rows = asked.cache_rows
+        if rows is None:
+            row_bytes = host.scale(host.graph.x_nf[:1]).nbytes
+            rows = advised_rows(self._uses_n, row_bytes, memory_bytes() // 4)
+        degrees_n = np.diff(host.edges.by_sender.offsets)
+        self._uses_n = np.zeros(0, np.int32)
+        return RowCache(host.graph.x_nf, rows, degrees_n, asked.cache, host.scale)
+
     def _needed(self, seeds: np.ndarray, step: int, room: Bounds) -> Bounds:
         """What a draw takes, found by giving it more and more room."""
         while True:
             try:
-                return self._draw(seeds, step, room).needed
+                draw = self._draw(seeds, step, room)
+                if len(self._uses_n):
+                    self._uses_n[np.unique(draw.nodes_r[draw.nodes_r >= 0])] += 1
+                return draw.needed
             except DoesNotFitError as error:
                 room = room.with_room_for(_with_room(error.needed, self._sampler))
 
@@ -282,8 +304,7 @@ class NeighbourBatches:
         drawn_r = np.maximum(np.diff(draw.offsets_r), 1)
         scale_r = np.where(np.diff(draw.offsets_r) > 0, draw.degrees_r / drawn_r, 1)
 
-        def of_nodes(source: Any, change: Any = None) -> np.ndarray:
-            some = source[nodes] if change is None else change(source[nodes])
+        def of_nodes(some: np.ndarray) -> np.ndarray:
             out = np.zeros((rows, *some.shape[1:]), some.dtype)
             out[there_r] = some
             return out
@@ -291,7 +312,7 @@ class NeighbourBatches:
         positional, edge_x = host.positional_np, host.edges.edge_x_ef
         inputs = {
             "x_nf": self._features(nodes, there_r, of_nodes),
-            "positional_np": None if positional is None else of_nodes(positional),
+            "positional_np": None if positional is None else of_nodes(positional[nodes]),
             "edge_x_ef": (
                 None
                 if edge_x is None
@@ -317,7 +338,9 @@ class NeighbourBatches:
 
     def _features(self, nodes: np.ndarray, there_r: np.ndarray, of_nodes: Any) -> np.ndarray:
         if self._table is None:
-            return of_nodes(self._host.graph.x_nf, self._host.scale)
+            assert self.cache is not None
+            distinct, place = np.unique(nodes, return_inverse=True)
+            return of_nodes(self.cache.rows(distinct)[place])
         out = np.zeros((len(there_r), *self._table.shape[1:]), self._table.dtype)
         start, ends = 0, np.cumsum(self._shapes.bounds.nodes)
         # Rows of padding end each hop: every hop's are one stretch.

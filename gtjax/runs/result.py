@@ -70,6 +70,9 @@ def _exactness(rows: Rows, program: Program) -> dict[str, Any]:
         known["waiting"] = draws / max(draws + steps, 1e-9)
         known["epochs"] = waited[-1].get("epoch", 0.0)
         known["shapes_grown"] = int(waited[-1].get("shapes_grown", 0))
+        if "cache_hit_rate" in waited[-1]:
+            names = ("cache_rows", "cache_hit_rate", "feature_bytes_read")
+            known |= {name: waited[-1][name] for name in names}
     seen = [row for row in rows if "coverage" in row]
     if not seen:
         return known

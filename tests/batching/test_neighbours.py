@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import chain
 
 import jax
@@ -294,3 +295,29 @@ def test_true_negatives_need_all_edges(graph):
             task="link",
             asked=TaskConfig(true_negatives=True),
         )
+
+
+@pytest.mark.parametrize("cache", ["scored", "degree", "lru"])
+def test_a_cache_of_rows_changes_no_number(graph, cache):
+    model = GCNConfig(hidden=8, layers=2)
+    _, plain = made(graph, model, sampled(fan_out="3,2", batch_size=5))
+    _, cached = made(graph, model, sampled(fan_out="3,2", batch_size=5, cache=cache, cache_rows=9))
+    for step in range(40):
+        np.testing.assert_array_equal(cached.at(step).inputs.x_nf, plain.at(step).inputs.x_nf)
+    facts = cached.facts(39)
+    assert facts["cache_rows"] == 9
+    assert 0 < facts["cache_hit_rate"] < 1
+    assert facts["feature_bytes_read"] > 0
+    assert "cache_hit_rate" not in plain.facts(39)
+
+
+def test_features_in_a_file_are_cached_as_much_as_batches_ask(graph, tmp_path):
+    np.save(tmp_path / "x.npy", graph.x_nf)
+    model = GCNConfig(hidden=8, layers=2)
+    _, plain = made(graph, model, sampled(fan_out="3,2", batch_size=5))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    stored = copy.copy(graph)
+    object.__setattr__(stored, "x_nf", mapped)
+    _, batches = made(stored, model, sampled(fan_out="3,2", batch_size=5))
+    np.testing.assert_array_equal(batches.at(2).inputs.x_nf, plain.at(2).inputs.x_nf)
+    assert 0 < batches.cache.capacity <= NODES

@@ -13,7 +13,13 @@ from tests.runs.small_run import small_config
 
 
 @pytest.mark.parametrize(
-    "batches", [BatchesConfig(), BatchesConfig(batching="clusters", repartition=2)]
+    "batches",
+    [
+        BatchesConfig(),
+        BatchesConfig(batching="clusters", repartition=2),
+        BatchesConfig(batching="neighbours", batch_size=8, fan_out="3"),
+    ],
+    ids=lambda batches: batches.batching,
 )
 def test_steps_and_evaluations_are_traced_once(graph, out, monkeypatch, batches):
     chex.clear_trace_counter()

@@ -143,6 +143,12 @@ def _exactness(result: dict[str, Any]) -> str:
             f"than the shapes that were compiled for {result['shapes_grown']} times: the step was "
             "compiled again then, and nothing left out. All metrics here are of the whole graph."
         )
+    if "cache_hit_rate" in result:
+        said += (
+            f" Of the rows of features, {result['cache_rows']:,.0f} were kept in memory, where "
+            f"{100 * result['cache_hit_rate']:.0f} % of what batches asked for was found; "
+            f"{size(result['feature_bytes_read'])} were read."
+        )
     return paragraph(said)
 
 
