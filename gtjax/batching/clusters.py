@@ -24,7 +24,9 @@ import numpy as np
 from gtjax.batching.base import Batches, Whole
 from gtjax.batching.config import BatchingSettings
 from gtjax.batching.coverage import WEIGHTS, Coverage
+from gtjax.batching.induced import ClusterSeeds, Induced
 from gtjax.batching.prepare import Batch, place_batch
+from gtjax.batching.sampled import SampledBatches
 from gtjax.core.progress import Progress
 from gtjax.partition import Partition, Regrouping, partition_graph
 from gtjax.partition.partition import MAX_PARTS
@@ -196,5 +198,15 @@ class Clusters:
         training: Spread,
         progress: Progress | None = None,
     ) -> Batches:
-        """Cut the graph into clusters, and deal them out."""
+        """Cut the graph into clusters, and deal them out; some a step, if a size is given."""
+        asked = settings.batches
+        if asked.batch_size is not None:
+            host, how = whole.host, settings.parallel.partitioner
+            count = min(training.shape.node * asked.clusters, MAX_PARTS, host.graph.num_nodes)
+            clusters = partition_graph(
+                host.edges, count, how, seed=settings.seed, progress=progress
+            )
+            seeds = ClusterSeeds.of(host, clusters)
+            drawing = Induced(host.edges.by_receiver)
+            return SampledBatches(whole, settings, training, drawing, seeds, asked.batch_size)
         return ClusterBatches(whole, settings, training, progress)

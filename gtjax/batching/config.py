@@ -26,7 +26,7 @@ class PrepareConfig:
     large for a cache. What comes out is in the graph's own order all the same."""
 
 
-BY_SIZE = ("graphs", "neighbours")  # ways of batching that have a batch_size
+BY_SIZE = ("graphs", "neighbours", "clusters")  # ways of batching that have a batch_size
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class BatchesConfig:
     on disk; exact."""
     batch_size: int | None = None
     """With graphs: how many of the training graphs a step sees; 128 unless said otherwise. With
-    neighbours: how many training nodes it asks, over all devices; 1024 unless said otherwise."""
+    neighbours: how many training nodes it asks, over all devices; 1024 unless said otherwise. With
+    clusters: how many of them it sees, over all devices; all unless said otherwise."""
     fan_out: str = "10"
     """With neighbours: how many in-edges a node draws, "15,10,5" hop by hop from the nodes that are
     asked, one a layer; "all" takes every edge; one number is for every layer."""
@@ -58,7 +59,8 @@ class BatchesConfig:
     repartition: int = 10
     """With clusters: steps between draws of new parts; 0 keeps the same parts."""
     clusters: int = 8
-    """With clusters: how many each draw deals out to a device."""
+    """With clusters: into how many times the devices the graph is cut; without a batch_size each
+    draw deals out so many to a device."""
     coverage: Literal["none", "importance", "distance", "shrinkage"] = "importance"
     """With clusters: how gradients of parts are weighted by what their nodes see of the graph."""
 

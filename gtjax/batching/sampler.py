@@ -212,7 +212,7 @@ class Sampler:
         if failed:
             raise DoesNotFitError(needed)
         count = needed.num_edges
-        _pad(count, senders_e, positions_e, by_sender_e, order_e)
+        pad_edges(count, senders_e, positions_e, by_sender_e, order_e)
         return Draw(
             *(nodes_r, offsets_r, senders_e, positions_e),
             *(sender_offsets_r, by_sender_e, order_e, degrees_r),
@@ -265,7 +265,7 @@ class Sampler:
         order_e = np.zeros(size, np.int32)
         order_e[:count] = stable_order(senders_e[:count], bounds.rows)
         by_sender_e = filled([np.concatenate(receivers)[order_e[:count]]], np.int32)
-        _pad(count, senders_e, positions_e, by_sender_e, order_e)
+        pad_edges(count, senders_e, positions_e, by_sender_e, order_e)
         by_row_r = np.bincount(senders_e[:count], minlength=bounds.rows)
         return Draw(
             *(nodes_r, _offsets(drawn_r), senders_e, positions_e),
@@ -328,13 +328,14 @@ def _needed(nodes: list[int], edges: list[int], hops: int) -> Bounds:
     return Bounds(tuple(map(int, nodes)), tuple(map(int, edges)))
 
 
-def _pad(
+def pad_edges(
     count: int,
     senders_e: np.ndarray,
     positions_e: np.ndarray,
     by_sender_e: np.ndarray,
     order_e: np.ndarray,
 ) -> None:
+    """Fill what is after the last edge."""
     for array in (senders_e, positions_e, by_sender_e):
         array[count:] = 0
     order_e[count:] = np.arange(count, len(order_e))  # so that it stays a permutation

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gtjax.batching.prepare import Prepared
+from gtjax.batching.sampler import Bounds
 from gtjax.core.errors import UserError
 from gtjax.graph import Table
 
@@ -29,8 +30,8 @@ class Seeds(Protocol):
         """The distinct nodes that have to be known for these; `draw` seeds what is random."""
         ...
 
-    def most_nodes(self, items: int) -> int:
-        """Nodes that no so many items exceed."""
+    def least_room(self, items: int, hops: int) -> Bounds:
+        """Room to begin with, for so many items: enough for their own nodes."""
         ...
 
     def targets(
@@ -53,26 +54,22 @@ class NodeSeeds:
         """Those of a task that asks nodes."""
         targets: dict[str, Any] = host.targets
         nodes = np.flatnonzero(targets["train"])
-        answers_k = np.ones(len(nodes), np.int64)
-        for name, is_known in (("labels", lambda x: x >= 0), ("values", lambda x: ~np.isnan(x))):
-            if name in targets:
-                answers_k = is_known(targets[name][nodes]).reshape(len(nodes), -1).sum(axis=1)
+        answers_k = answers_of(targets, nodes)
         return NodeSeeds(targets, nodes[answers_k > 0], answers_k[answers_k > 0])
 
     def nodes(self, items: np.ndarray, draw: tuple[int, ...]) -> np.ndarray:
         """Themselves."""
         return self.train[items]
 
-    def most_nodes(self, items: int) -> int:
-        """As many."""
-        return items
+    def least_room(self, items: int, hops: int) -> Bounds:
+        """As many nodes."""
+        return Bounds((items, *[0] * hops), (0,) * hops)
 
     def targets(
         self, items: np.ndarray, draw: tuple[int, ...], room: tuple[int, int], first: int
     ) -> dict[str, Any]:
         """Their rows of every target."""
-        nodes = self.train[items]
-        return {name: padded_rows(known[nodes], room[0]) for name, known in self.known.items()}
+        return rows_of_targets(self.known, self.train[items], room[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +101,9 @@ class PairSeeds:
         ends = self.pairs_k2[items].reshape(-1)
         return np.unique(np.concatenate([ends, self._others(len(items), draw)]))
 
-    def most_nodes(self, items: int) -> int:
+    def least_room(self, items: int, hops: int) -> Bounds:
         """Two ends, and another."""
-        return min(3 * items, self.num_nodes)
+        return Bounds((min(3 * items, self.num_nodes), *[0] * hops), (0,) * hops)
 
     def targets(
         self, items: np.ndarray, draw: tuple[int, ...], room: tuple[int, int], first: int
@@ -139,6 +136,20 @@ def seeds_of(host: Prepared) -> Seeds:
     if not len(seeds.answers_k):
         raise UserError(f"{host.graph.name} has no training nodes or edges to draw from")
     return seeds
+
+
+def answers_of(targets: dict[str, Any], nodes: np.ndarray) -> np.ndarray:
+    """How many known answers each of some nodes has."""
+    answers_k = np.ones(len(nodes), np.int64)
+    for name, is_known in (("labels", lambda x: x >= 0), ("values", lambda x: ~np.isnan(x))):
+        if name in targets:
+            answers_k = is_known(targets[name][nodes]).reshape(len(nodes), -1).sum(axis=1)
+    return answers_k
+
+
+def rows_of_targets(targets: dict[str, Any], nodes: np.ndarray, room: int) -> dict[str, Any]:
+    """Rows of some nodes of every target."""
+    return {name: padded_rows(known[nodes], room) for name, known in targets.items()}
 
 
 def padded_rows(rows: np.ndarray, count: int) -> np.ndarray:

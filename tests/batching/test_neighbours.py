@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from gtjax.batching import neighbours
+from gtjax.batching import sampled as sampled_batches
 from gtjax.batching.config import BatchesConfig
 from gtjax.batching.neighbours import fan_outs
+from gtjax.batching.prepare import prepare
 from gtjax.batching.sampler import ALL
 from gtjax.batching.source import Source
 from gtjax.batching.store import make_batches
@@ -249,8 +250,8 @@ def test_a_draw_that_exceeds_the_shapes_makes_them_grow_and_is_counted(graph, mo
     params = program.initial_state().params
     want = [loss_and_gradient(program)(params, batches.at(step), step) for step in range(4)]
     assert batches.grown == 0
-    monkeypatch.setattr(neighbours, "FIRST_DRAWS", 0)
-    monkeypatch.setattr(neighbours, "MULTIPLE", 1)
+    monkeypatch.setattr(sampled_batches, "FIRST_DRAWS", 0)
+    monkeypatch.setattr(sampled_batches, "MULTIPLE", 1)
     _, tight = made(graph, model, sampled(fan_out="2,2", batch_size=5))
     got = [loss_and_gradient(program)(params, tight.at(step), step) for step in range(4)]
     assert tight.grown > 0
@@ -321,3 +322,31 @@ def test_features_in_a_file_are_cached_as_much_as_batches_ask(graph, tmp_path):
     _, batches = made(stored, model, sampled(fan_out="3,2", batch_size=5))
     np.testing.assert_array_equal(batches.at(2).inputs.x_nf, plain.at(2).inputs.x_nf)
     assert 0 < batches.cache.capacity <= NODES
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_some_clusters_a_step_are_their_induced_graph(graph, devices):
+    """All clusters at once on one device are the whole graph; of some, the edges among them."""
+    model = GCNConfig(hidden=8, layers=2, dropout=0.0)
+    full, whole = made(graph, model, BatchesConfig())
+    some = BatchesConfig(batching="clusters", clusters=6, batch_size=6)
+    program, batches = made(graph, model, some, devices)
+    got = loss_and_gradient(program)(program.initial_state().params, batches.at(0), 0)
+    if devices == 1:
+        want = loss_and_gradient(full)(full.initial_state().params, whole.at(0), 0)
+        assert_same(got, want)
+    batch = jax.device_get(batches.at(1))
+    rows = len(batch.inputs.valid_n) // devices
+    edges = full.settings and prepare(graph, full.settings).edges
+    known = set(zip(edges.senders_e.tolist(), edges.receivers_e.tolist(), strict=True))
+    for part in range(devices):
+        ids = batch.inputs.node_ids_n[part * rows : (part + 1) * rows]
+        mine = set(ids[batch.inputs.valid_n[part * rows : (part + 1) * rows]].tolist())
+        offsets = batch.layout.offsets_r[part]
+        receivers = ids[np.repeat(np.arange(rows), np.diff(offsets))].tolist()
+        senders = ids[batch.layout.senders_e[part][: offsets[-1]]].tolist()
+        found = set(zip(senders, receivers, strict=True))
+        assert found == {(a, b) for a, b in known if a in mine and b in mine}
+    steps = range(batches.steps_per_epoch)
+    asked = np.concatenate([batches.items(step) for step in steps])
+    np.testing.assert_array_equal(np.sort(asked), np.arange(6 * devices))
