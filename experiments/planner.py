@@ -110,7 +110,7 @@ class Gated(nnx.Module):
 
     def __call__(self, inputs: Any, neighbours: Any) -> jax.Array:
         """Embeddings of all nodes."""
-        return self.stack(inputs, lambda conv, x_nf: conv(x_nf, neighbours))
+        return self.stack(inputs, neighbours, lambda conv, x_nf, near: conv(x_nf, near))
 
 
 UNSEEN = (

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 from gtjax.batching.chunked_graph import ChunkedGraph
 from gtjax.batching.config import BatchingSettings
-from gtjax.batching.prepare import Batch, Prepared, place_batch
+from gtjax.batching.prepare import Prepared, place_batch
 from gtjax.core.progress import Progress
 from gtjax.partition import Partition
 from gtjax.sharding.mesh import Spread
@@ -26,8 +26,8 @@ class Batches(Protocol):
     """What the steps of a run see."""
 
     @property
-    def whole(self) -> Batch | ChunkedGraph:
-        """All of the graph, for evaluation: on the devices, or to be read in chunks."""
+    def whole(self) -> Any:
+        """All of the graph, for evaluation: a `Batch`, or a `ChunkedGraph` to be read in chunks."""
         ...
 
     @property
@@ -35,8 +35,8 @@ class Batches(Protocol):
         """Hash of which part owns each node."""
         ...
 
-    def at(self, step: int) -> Batch | ChunkedGraph:
-        """What step number `step` trains on, counted from 0."""
+    def at(self, step: int) -> Any:
+        """What step number `step` trains on, counted from 0: as `whole`."""
         ...
 
     def changes(self, step: int) -> bool:
@@ -75,8 +75,8 @@ class Whole:
         return self._laid_out[1]
 
     @cached_property
-    def batch(self) -> Batch | ChunkedGraph:
-        """All of the graph on the devices, or in chunks."""
+    def batch(self) -> Any:
+        """All of the graph on the devices, a `Batch`; or the `ChunkedGraph`."""
         if self.chunked is not None:
             return self.chunked
         return place_batch(self.host, self._laid_out[0], self.evaluation)

@@ -279,7 +279,7 @@ class Turns:
         return ", ".join([*words, pace.text])
 
 
-def _shapes(batch: Batch) -> Any:
+def _shapes(batch: Any) -> Any:
     return jax.tree.map(lambda x: (getattr(x, "shape", x), getattr(x, "dtype", None)), batch)
 
 

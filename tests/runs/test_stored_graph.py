@@ -1,4 +1,4 @@
-"""Runs on a graph that stays in its folder: sampled, in chunks, and what is done with them after."""
+"""Runs on a graph that stays in its folder: sampled, in chunks, and used afterwards."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_needs_all_edges_in_memory_is_refused(folder, tmp_path, never_in_me
         made = config(tmp_path / "c", batches=batches, **options)
         gtjax.fit(folder, model, made, task=task, show_progress=False)
 
-    with pytest.raises(UserError, match="read from its folder: use --model.positional none"):
+    with pytest.raises(UserError, match=r"read from its folder: use --model\.positional none"):
         run(model=gtjax.SAGEConfig(hidden=8, layers=1, positional="random_walk"))
     with pytest.raises(UserError, match="--no-self-loops"):
         run(prepare=gtjax.PrepareConfig(self_loops=False))
