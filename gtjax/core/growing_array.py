@@ -1,14 +1,15 @@
 """A .npy file that grows at its end, for arrays that are never in memory as a whole.
 
 The header has a fixed size and says how many rows there are once `finish` was called; before that
-the file is of no use to numpy. After a crash `reopened` goes on from a number of rows that was
-known to be safely written, and forgets what came behind them.
+the file is of no use to numpy. After a crash one goes on from a number of rows that was known to
+be safely written, and forgets what came behind them.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +48,32 @@ class GrowingArray:
             self._stream.write(values.reshape(-1).view(np.uint8).data)
         self.rows += len(values)
 
-    def sync(self) -> None:
-        """Return once all rows are on the disk."""
+    def flush(self) -> None:
+        """Leave nothing in a buffer of this process."""
         self._stream.flush()
+
+    def sync(self) -> None:
+        """Return once all that was flushed is on the disk; may run in another thread."""
         os.fsync(self._stream.fileno())
 
     def finish(self) -> None:
         """Write the header, after which the file is an ordinary .npy file, and close it."""
         self._stream.seek(0)
         self._stream.write(_header(self.dtype, self.shape))
+        self.flush()
         self.sync()
         self._stream.close()
 
     def close(self) -> None:
         """Close the file without finishing it."""
         self._stream.close()
+
+
+def flushed(files: Iterable[GrowingArray]) -> list[Callable[[], None]]:
+    """Flush files, and give what waits until their rows so far are on the disk."""
+    for file in files:
+        file.flush()
+    return [file.sync for file in files]
 
 
 def _header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:

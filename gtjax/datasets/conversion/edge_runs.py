@@ -130,7 +130,7 @@ def write_runs(
         }
         progress(piece.share, f"read {state['rows']:,} edges")
         if place.is_due():
-            place.commit(*syncs(unsynced), edges=state)
+            place.commit(*syncs(unsynced), soon=True, edges=state)
             unsynced = []
     if malformed is not None:
         raise malformed

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gtjax.core.growing_array import GrowingArray
+from gtjax.core.growing_array import GrowingArray, flushed
 from gtjax.core.progress import Progress
 from gtjax.datasets.conversion.edge_runs import Sizing, features_path, run_path
 from gtjax.datasets.conversion.ends import AllOf, Present
@@ -91,6 +91,7 @@ def write_in_edges(
     with contextlib.ExitStack() as closed:
         for file in files:
             closed.callback(file.close)
+        closed.callback(place.wait)  # before they are closed
         for number, found in in_threads(merge, range(done, count), sizing.workers):
             senders.append(found.senders_e)
             offsets.add(found.receivers_e)
@@ -106,8 +107,9 @@ def write_in_edges(
             }
             progress((number + 1) / count, f"sorted {senders.rows:,} edges by receiver")
             if place.is_due():
-                place.commit(*(file.sync for file in files), *syncs(unsynced), receivers=state)
+                place.commit(*flushed(files), *syncs(unsynced), soon=True, receivers=state)
                 unsynced = []
+        place.wait()
         offsets.close_rows(nodes.num_nodes)
         for file in files:
             file.finish()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gtjax.core.growing_array import GrowingArray
+from gtjax.core.growing_array import GrowingArray, flushed
 from gtjax.core.progress import Progress
 from gtjax.datasets.conversion.edge_runs import Sizing
 from gtjax.datasets.conversion.in_threads import in_threads
@@ -77,6 +77,7 @@ def write_out_edges(place: Workplace, num_nodes: int, sizing: Sizing, progress: 
     with contextlib.ExitStack() as closed:
         for file in files:
             closed.callback(file.close)
+        closed.callback(place.wait)  # before they are closed
         for number, found in in_threads(merge, range(state["stretches"], count), sizing.workers):
             receivers.append(found.receivers_e)
             ids.append(found.edge_ids_e)
@@ -85,7 +86,8 @@ def write_out_edges(place: Workplace, num_nodes: int, sizing: Sizing, progress: 
             if place.is_due():
                 known = {"edges": receivers.rows, "offsets": offsets.written}
                 state = {"stretches": number + 1, **known}
-                place.commit(*(file.sync for file in files), senders=state)
+                place.commit(*flushed(files), soon=True, senders=state)
+        place.wait()
         offsets.close_rows(num_nodes)
         for file in files:
             file.finish()

@@ -4,7 +4,8 @@
     .NAME.converting/work/     journal.json, and files that are only needed on the way
 
 The journal is replaced as a whole, after all that it speaks of was synced to the disk; whoever
-comes back finds it as it was after some commit, and forgets what was written later.
+comes back finds it as it was after some commit, and forgets what was written later. Disks are
+slower than sorting, so commits on the way are waited for by a thread of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ class Workplace:
         self.state: dict[str, Any] = {}
         self.resumed = False
         self._last = time.monotonic()
+        self._pending: Future | None = None
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Workplace]:
@@ -50,7 +53,8 @@ class Workplace:
             else:
                 self.state, self.resumed = found, bool(found)
             try:
-                yield self
+                with ThreadPoolExecutor(1) as self._committer:  # which waits for it at its end
+                    yield self
             finally:
                 Path(lock.name).unlink(missing_ok=True)
 
@@ -67,14 +71,31 @@ class Workplace:
 
     def is_due(self) -> bool:
         """Whether it is time to commit."""
-        return time.monotonic() - self._last >= SECONDS
+        waits = self._pending is not None and not self._pending.done()
+        return not waits and time.monotonic() - self._last >= SECONDS
 
-    def commit(self, *sync: Callable[[], None], **changes: Any) -> None:
-        """Make it known for good that these parts of the state have changed."""
+    def commit(self, *sync: Callable[[], None], soon: bool = False, **changes: Any) -> None:
+        """Make it known for good that these parts of the state have changed, once all is synced.
+
+        soon: return at once; nothing that is to be synced may be closed before `wait`.
+        """
+        self.wait()
+        self.state |= changes
+        if soon:
+            self._pending = self._committer.submit(self._write, sync, dict(self.state))
+        else:
+            self._write(sync, self.state)
+
+    def wait(self) -> None:
+        """Return once all commits are made."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def _write(self, sync: Iterable[Callable[[], None]], state: dict[str, Any]) -> None:
         for each in sync:
             each()
-        self.state |= changes
-        content = {"source": self.source, "state": self.state}
+        content = {"source": self.source, "state": state}
         temporary = self.work / "journal.new"
         with temporary.open("w", encoding="utf-8") as stream:
             json.dump({"hash": hash_of_json(content), "content": content}, stream)
