@@ -56,6 +56,17 @@ def test_it_takes_several_runs_and_stretches(tmp_path, monkeypatch):
     assert len(states[-1]["receivers"]["stretches"]) > 5
 
 
+@pytest.mark.parametrize("symmetrise", [True, False])
+def test_rows_longer_than_a_stretch_are_put_together(tmp_path, symmetrise):
+    """A node that all others point to, one that points to all, and both several times."""
+    others = np.arange(4507)
+    rng = np.random.default_rng(0)
+    star = np.r_[np.c_[others, np.full_like(others, 99)], np.c_[np.full_like(others, 7), others]]
+    edges = rng.permutation(np.r_[star, star[:3000], np.tile([[5, 6]], (1500, 1))])
+    data = write_csv(tmp_path / "edges.csv", edges)
+    converted(data, tmp_path / "g", symmetrise=symmetrise)
+
+
 def test_of_several_edges_with_the_same_ends_one_stays_if_asked(tmp_path):
     edges = awkward_edges()
     data = write_csv(tmp_path / "edges.csv", edges)

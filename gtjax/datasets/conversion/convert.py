@@ -106,13 +106,13 @@ def convert(
         folder: Which is not there yet, or empty.
         options: What is added, and how features are stored.
         progress: Told how much is done.
-        limits: Caps on what untrusted files may use; by default none but those of the disk.
+        limits: Caps on what untrusted files may use; by default none for what is a stream.
         cache_dir: Where downloads are kept.
     """
     options, folder = options or ConvertOptions(), Path(folder)
     _check_target(folder)
     reading = ReadOptions(options.split, options.seed, limits or Limits(max_bytes=1 << 60))
-    stream = _stream(data, options, reading, cache_dir)
+    stream = _stream(data, options, reading, limits, cache_dir)
     place = Workplace(folder, _source(stream, options))
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,11 @@ class _Memory:
 
 
 def _stream(
-    data: Any, options: ConvertOptions, reading: ReadOptions, cache_dir: Any
+    data: Any,
+    options: ConvertOptions,
+    reading: ReadOptions,
+    limits: Limits | None,
+    cache_dir: str | Path | None,
 ) -> Stream | _Memory:
     """What is to be converted, as a stream if that can be; says which."""
     if isinstance(data, Graph | StoredGraph):
@@ -156,9 +160,7 @@ def _stream(
             say(f"{found.name}: read as a stream")
             return found
         why = found
-    graph = load(
-        data, split=options.split, seed=options.seed, limits=reading.limits, cache_dir=cache_dir
-    )
+    graph = load(data, split=options.split, seed=options.seed, limits=limits, cache_dir=cache_dir)
     say(f"{graph.name}: read into memory first, since {why}")
     return _Memory(_one_graph(graph))
 
