@@ -50,7 +50,7 @@ def batches(name: str, graph: gtjax.Graph, steps: int) -> Any:
     sampler = Sampler(edges.by_receiver, FAN_OUTS, seed=0)
     marks = sampler.marks()
     bounds = Bounds((BATCH_SIZE, 1, 1, 1), (1, 1, 1))
-    per_epoch = len(train) // BATCH_SIZE
+    per_epoch, order = len(train) // BATCH_SIZE, train
     for step in range(steps):
         if step % per_epoch == 0:
             order = rng.permutation(train)

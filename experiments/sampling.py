@@ -217,19 +217,21 @@ def main() -> None:
     if arguments.table:
         print(table(stored(arguments.out or HERE)))
         return
+    data: Path | None = arguments.data
     for name in arguments.only:
-        if name != "rmat" and arguments.data is None:
+        if name != "rmat" and data is None:
             print(f"{name}: absent: --data FOLDER says where the real graphs are", flush=True)
             continue
         try:
             if name == "accuracy":
-                results[name] = accuracy(arguments.data, quick=arguments.quick)
+                assert data is not None
+                results[name] = accuracy(data, quick=arguments.quick)
             else:
                 with tempfile.TemporaryDirectory() as folder:
                     if name == "rmat":
                         write_rmat(Path(folder), quick=arguments.quick)
-                    else:
-                        write_arxiv(Path(folder), arguments.data, quick=arguments.quick)
+                    elif data is not None:
+                        write_arxiv(Path(folder), data, quick=arguments.quick)
                     results[name] = compare(Path(folder), arguments)
         except Absent as reason:
             print(f"{name}: absent: {reason}", flush=True)

@@ -344,3 +344,13 @@ def test_a_table_that_cannot_be_placed_is_an_error(
     (tmp_path / "README.md").write_text(text)
     with pytest.raises(SystemExit, match=message):
         tables.main([], tmp_path)
+
+
+def test_the_cache_simulation_runs_on_a_tiny_graph(tmp_path):
+    done = experiment("cache", "--quick", "--only", "rmat", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "results.json").read_text())["rmat"]
+    for found in result["sizes"].values():
+        for policy in ("scored", "degree"):  # which read only what is asked for, or known to be
+            assert 0 <= found[policy]["hit_rate"] <= found["best"] + 0.02
+    assert done.stdout.count("| rmat |") == len(result["sizes"])

@@ -100,9 +100,13 @@ class ClusterSeeds:
         owner_n = self.clusters.owner_n
         return build_csr(owner_n, np.arange(len(owner_n)), self.clusters.num_parts)
 
-    @cached_property
+    @property
     def answers_k(self) -> np.ndarray:
         """Known answers of the training nodes of each cluster."""
+        return self._answers_k
+
+    @cached_property
+    def _answers_k(self) -> np.ndarray:
         train = np.flatnonzero(self.known["train"])
         answers = answers_of(self.known, train)
         owner_k = self.clusters.owner_n[train]

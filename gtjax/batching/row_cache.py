@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 Policy = Literal["scored", "degree", "lru"]
-DECAY = 0.02  # share by which a score moves in a step: it remembers about fifty steps
+DECAY = 0.01  # share by which a score moves in a step: it remembers about a hundred
 PERIOD = 16  # steps between two looks at scores and misses
 
 
@@ -107,7 +107,7 @@ class RowCache:
         if self.policy == "scored":
             self._score_s *= 1 - DECAY
             self._score_s[hits] += DECAY
-            self._missed_n[misses] += 1
+            self._missed_n[misses] += DECAY
 
     def _keep(self, misses: np.ndarray, read: np.ndarray) -> None:
         if self.policy == "lru":
@@ -121,18 +121,21 @@ class RowCache:
 
     def _evict(self) -> None:
         """Rows that are needed less often than others were missed give way to those."""
-        missed = np.flatnonzero(self._missed_n > 1)  # once is chance
+        missed = np.flatnonzero(self._missed_n > DECAY)  # once is chance
         missed = missed[self._slot_n[missed] < 0]
-        rate = self._missed_n[missed] / PERIOD
+        rate = self._missed_n[missed]
         order = np.argsort(-rate, kind="stable")[: self.capacity]
         worst = np.argsort(self._score_s, kind="stable")[: len(order)]
         better = rate[order] > self._score_s[worst]
         slots, nodes = worst[better], missed[order][better]
         if len(nodes):
+            self._missed_n[self._node_s[slots]] = self._score_s[
+                slots
+            ]  # what is known of them stays
+            self._score_s[slots], self._missed_n[nodes] = rate[order][better], 0
             self._replace(slots, nodes, self.change(self.table[nodes]))
-            self._score_s[slots] = np.minimum(1.0, rate[order][better])
             self.counts.bytes_read += len(nodes) * self._row_bytes
-        self._missed_n[:] = 0
+        self._missed_n *= (1 - DECAY) ** PERIOD
 
     def _replace(self, slots: np.ndarray, nodes: np.ndarray, rows: np.ndarray) -> None:
         self._slot_n[self._node_s[slots]] = -1
