@@ -51,6 +51,7 @@ def readme() -> str:
 
 READMES = (
     "README.md",
+    "gtjax/batching/README.md",
     "gtjax/graph/README.md",
     "gtjax/nn/README.md",
     "gtjax/planner/README.md",

@@ -32,7 +32,7 @@ BATCH_SIZE = 1024
 
 
 def fan_outs(text: str, layers: int | None) -> tuple[int, ...]:
-    """The fan-out of each hop from "15,10,5", or "all"; one number is for each of the layers."""
+    """The fan-out of each hop from "15,10,5", or "all"; one number is for each of the hops."""
     numbers = tuple(ALL if each == "all" else int(each) for each in text.split(","))
     if layers is None:
         return numbers
@@ -40,8 +40,8 @@ def fan_outs(text: str, layers: int | None) -> tuple[int, ...]:
         return numbers * layers
     if len(numbers) < layers:
         raise UserError(
-            f"--fan-out has a number for each of the model's {layers} layers, or one for all; "
-            f"found {text}"
+            f"--fan-out has a number for each of the {layers} hops that the model sees, or one for "
+            f"all; found {text}"
         )
     return numbers[:layers]
 

@@ -31,6 +31,7 @@ from gtjax.nn.models import model_entry, model_name
 from gtjax.nn.shapes import embedding_width
 from gtjax.runs.config import OptimConfig, TrainConfig
 from gtjax.runs.facts import GraphFacts
+from gtjax.runs.receptive_field import receptive_field, says_how_far
 from gtjax.sharding.abstract import abstract_everywhere
 from gtjax.sharding.mesh import Spread, spread
 from gtjax.sharding.neighbours import BoundNeighbours
@@ -100,7 +101,12 @@ class Program:
         kernel, platform = self.config.kernel, self.spread.platform
         forms = forms_of(self.calls, kernel, platform, strategies)
         settings = self.config.batching(forms, self.task)
-        return dataclasses.replace(settings, scaling=self._scaling)
+        settings = dataclasses.replace(settings, scaling=self._scaling)
+        if self.batching.name == "neighbours" and not says_how_far(self.config.model):
+            encoder = self._makers.encoder(nnx.Rngs(params=0))
+            far = receptive_field(encoder, self._makers.sizes, settings)
+            settings = dataclasses.replace(settings, layers=far)
+        return settings
 
     def _new_model(self) -> nnx.Dict:
         """Encoder and head, with parameters drawn from the seed in that order."""
@@ -239,7 +245,7 @@ class Makers:
         name = model_name(model)
         self._model, self._task, self._entry = model, task, model_entry(name)
         has_positions = setting_of(model, "positional") != "none"
-        self._sizes = Sizes(
+        self.sizes = Sizes(
             features=graph.num_features,
             edge_features=graph.num_edge_features,
             positional=setting_of(model, "positional_size") if has_positions else 0,
@@ -258,7 +264,7 @@ class Makers:
             for key in (jax.random.key(0), None):
                 self._width = embedding_width(
                     drawn,
-                    self._sizes,
+                    self.sizes,
                     lambda degree_n: RecordingNeighbours(degree_n, self.calls),
                     key=key,
                     multilabel=graph.is_multilabel,
@@ -268,7 +274,7 @@ class Makers:
 
     def encoder(self, rngs: nnx.Rngs) -> nnx.Module:
         """The model."""
-        return self._entry.make(self._model, self._sizes, rngs=rngs)
+        return self._entry.make(self._model, self.sizes, rngs=rngs)
 
     def head(self, rngs: nnx.Rngs) -> nnx.Module:
         """What the task puts on top."""
