@@ -41,6 +41,11 @@ MODEL = {"hidden": 256, "layers": 3, "dropout": 0.5}
 RMAT, SMALL_RMAT = "rmat:nodes=1e7,edges=1e8", "rmat:nodes=2e4,edges=2e5"
 CASES = ("ogbn-arxiv", "rmat", "accuracy")
 CONTENDERS = ("ours", "dgl", "dgl-plain")  # its fused sampler, and the one before that
+# Model, fan-out, batch size, steps of full batches, epochs of sampled ones.
+ACCURACY: dict[str, Any] = {
+    "ogbn-arxiv": ({"hidden": 128, "layers": 3, "dropout": 0.5}, "15,10,5", 1024, 300, 10),
+    "amazon-computers": ({"hidden": 64, "layers": 2, "dropout": 0.5}, "15,10", 512, 400, 40),
+}
 EVERYTHING = 10**9  # steps: the whole epoch
 
 
@@ -132,11 +137,7 @@ def summary(runs: list[dict[str, float]]) -> dict[str, Any]:
 def accuracy(data: Path, *, quick: bool) -> dict[str, Any]:
     """Sampled against full-batch, seed by seed: the same model and optimiser, tuned for neither."""
     found: dict[str, Any] = {}
-    plans = {
-        "ogbn-arxiv": ({"hidden": 128, "layers": 3, "dropout": 0.5}, "15,10,5", 1024, 300, 10),
-        "amazon-computers": ({"hidden": 64, "layers": 2, "dropout": 0.5}, "15,10", 512, 400, 40),
-    }
-    for name, (model, fan_out, size, full_steps, epochs) in plans.items():
+    for name, (model, fan_out, size, full_steps, epochs) in ACCURACY.items():
         graph = gtjax.load(data / f"{name}.npz")
         per_epoch = -(-int(graph.split_n["train"].sum()) // size)
         sampled = gtjax.BatchesConfig(batching="neighbours", fan_out=fan_out, batch_size=size)
