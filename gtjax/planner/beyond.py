@@ -26,6 +26,7 @@ MOST_DEVICES = 4096  # that are looked at
 LEAST_CHUNKS = 0.5 * 2**30
 # Of dense layers: forward, again in the backward pass, and the gradients of inputs and weights.
 AGAIN = 4 / 3
+EDGE_BYTES = 4  # the other end of an edge
 # A step of sampled neighbours, for an idea of its size.
 SEEDS, NEIGHBOURS = 1024, 10
 
@@ -94,11 +95,12 @@ def chunks_price(
         out = FLOAT * own.out_values
         again = (operands if call.rereads else 0.0) + (out + FLOAT * own.saved_values)
         again = again if own.reads_again else 0.0
-        written += times * nodes * (operands + 2 * out + gradients)
-        read += times * nodes * (operands + 3 * out + gradients + again)
-        read += times * edges * 2 * (own.edge_bytes + 4)  # and the other end of every edge
-        stored += times * nodes * (out + (operands if call.rereads else 0.0))
-        stored += times * edges * own.edge_bytes
+        there, back = times * call.forwards, times * call.backwards
+        written += nodes * (there * (operands + out) + back * (out + gradients))
+        read += nodes * (there * (operands + out) + back * (2 * out + gradients + again))
+        read += edges * (there + back) * (own.edge_bytes + EDGE_BYTES)
+        stored += there * nodes * (out + (operands if call.rereads else 0.0))
+        stored += there * edges * own.edge_bytes
     if stored <= in_memory_share * memory_bytes:
         read = written = 0.0
     read += 2 * work.inputs.of(nodes, edges)
