@@ -122,12 +122,14 @@ class ChunkedFunction:
         return self._result_tree.unflatten(leaves)
 
     @contextlib.contextmanager
-    def run(self, shared: Tree, *, keep: bool) -> Iterator[Run]:
+    def run(
+        self, shared: Tree, *, keep: bool, told: Callable[[str], None] = lambda text: None
+    ) -> Iterator[Run]:
         """The forward pass, and whatever is done with it before its arrays are let go of.
 
-        `keep` is for a backward pass.
+        `keep` is for a backward pass; `told` hears how far it is.
         """
-        run = Run(self, jax.tree.leaves(shared), keep=keep)
+        run = Run(self, jax.tree.leaves(shared), keep=keep, told=told)
         try:
             run.forward()
             yield run
@@ -177,7 +179,15 @@ def traced_flow(
 class Run:
     """One pass through the function: what is stored, when it is let go of, and the way back."""
 
-    def __init__(self, chunked: ChunkedFunction, shared: Sequence[Any], *, keep: bool):
+    def __init__(
+        self,
+        chunked: ChunkedFunction,
+        shared: Sequence[Any],
+        *,
+        keep: bool,
+        told: Callable[[str], None],
+    ):
+        self._told = told
         self._function, self._flow, self._plan = chunked, chunked.flow, chunked.plan
         self._shared, self._keep = list(shared), keep
         self._edged = chunked._edged
@@ -270,6 +280,7 @@ class Run:
     def forward(self) -> None:
         """Compute all stored values, up to the results."""
         for number, segments in enumerate(self._plan.segments):
+            self._told(f"forward, {number} of {len(self._function._ops)} ops done")
             for segment in segments:
                 self._segment_forward(segment)
             self._done(2 * number)
@@ -363,6 +374,7 @@ class Run:
         end, of_ops = 2 * len(ops) + 1, {}
         self._done(end)
         for number in range(len(ops), -1, -1):
+            self._told(f"backward, {number} of {len(ops)} ops to go")
             if number < len(ops):
                 of_ops[number] = self._op_backward(number)
                 self._done(2 * end - 2 * number - 1)

@@ -17,6 +17,7 @@ GIB = 2**30
 # Shares of the memory. The rest is for what jax and Python take themselves.
 OF_CHUNKS, OF_TABLES, OF_ARRAYS = 0.2, 0.25, 0.3
 IN_FLIGHT = 3  # chunks: one read, one computed, one written; see `pipeline`
+WIDEST_ARRAYS = 6  # of a segment's widest value that are there at once; assumed, see the README
 MOST_ROWS, MOST_EDGES = 1 << 15, 1 << 21
 LEAST_ROWS, LEAST_EDGES = 64, 1 << 12
 
@@ -70,27 +71,22 @@ def sizes_for(
 def row_and_table_bytes(plan: Plan) -> tuple[float, float]:
     """What a row takes while a segment computes it, and a row of an op's table, at the most.
 
-    Counts all that a segment makes, as if nothing was fused, and as much again for gradients.
+    Inputs and outputs of a segment with their gradients, and some arrays of its widest value:
+    compilers fuse what lies between them.
     """
     flow = plan.flow
 
-    def size(values: Iterable[int]) -> float:
+    def sizes(values: Iterable[int]) -> list[float]:
         rows = (flow.values[v] for v in values if flow.values[v].kind != "shared")
-        return float(sum(v.width * v.dtype.itemsize for v in rows))
+        return [float(v.width * v.dtype.itemsize) for v in rows]
 
-    of_rows = [
-        size(
-            [
-                *segment.inputs,
-                *segment.outputs,
-                *(v for e in segment.equations for v in flow.equations[e].outputs),
-            ]
-        )
-        for some in plan.segments
-        for segment in some
-    ]
-    of_tables = [size(call.leaves) + 2 * size([call.out]) for call in flow.ops]
-    return 2 * max(of_rows, default=1.0), max(of_tables, default=1.0)
+    of_rows = []
+    for segment in (each for some in plan.segments for each in some):
+        made = [v for e in segment.equations for v in flow.equations[e].outputs]
+        ends = sizes([*segment.inputs, *segment.outputs])
+        of_rows.append(2 * sum(ends) + WIDEST_ARRAYS * max([*sizes(made), *ends], default=0.0))
+    of_tables = [sum(sizes(call.leaves)) + 2 * sum(sizes([call.out])) for call in flow.ops]
+    return max(of_rows, default=1.0), max(of_tables, default=1.0)
 
 
 def available_bytes() -> float:

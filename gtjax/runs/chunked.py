@@ -8,6 +8,7 @@ a file).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -37,6 +38,13 @@ from gtjax.core.errors import UserError
 from gtjax.nn import Inputs
 from gtjax.nn.recompute import nothing_recomputed
 from gtjax.runs.program import Outputs, Params, Program, State
+
+Told = Callable[[str], None]
+
+
+def ignored(text: str) -> None:
+    """For those who do not want to hear how far it is."""
+    del text
 
 
 class ChunkedProgram:
@@ -122,11 +130,13 @@ class ChunkedProgram:
 
     # What is run.
 
-    def loss_and_gradients(self, params: Params, step: Any) -> tuple[jax.Array, Params]:
-        """As `jax.value_and_grad(Program.loss)` of the whole graph."""
+    def loss_and_gradients(
+        self, params: Params, step: Any, told: Told = ignored
+    ) -> tuple[jax.Array, Params]:
+        """As `jax.value_and_grad(Program.loss)` of the whole graph; `told` hears how far it is."""
         function = self._function("train")
         shared = (params, jnp.asarray(step, jnp.int32))
-        with function.run(shared, keep=True) as run:
+        with function.run(shared, keep=True, told=told) as run:
             outputs, targets = function.result_tree(run.results())
             loss, gradients = self._loss(outputs, targets)
             given = [*jax.tree.leaves(gradients), *[None] * len(jax.tree.leaves(targets))]
@@ -180,11 +190,11 @@ class ChunkedProgram:
             self._part = jax.jit(jax.value_and_grad(part))
         return self._part(outputs, targets, total)
 
-    def advance(self, state: State, count: int) -> tuple[State, np.ndarray]:
+    def advance(self, state: State, count: int, told: Told = ignored) -> tuple[State, np.ndarray]:
         """Take `count` steps: as `Program.advance`, one after the other."""
         losses = np.full(count, np.nan, np.float32)
         for number in range(count):
-            loss, grads = self.loss_and_gradients(state.params, state.step)
+            loss, grads = self.loss_and_gradients(state.params, state.step, told)
             state = self._updated(state, loss, grads)
             losses[number] = loss
             if not bool(state.healthy):

@@ -14,7 +14,7 @@ import numpy as np
 
 from gtjax.batching.chunked_graph import ChunkedGraph
 from gtjax.batching.prepare import Batch
-from gtjax.runs.chunked import ChunkedProgram
+from gtjax.runs.chunked import ChunkedProgram, Told, ignored
 from gtjax.runs.program import Outputs, Params, Program, State, find_not_finite
 from gtjax.runs.step_cost import peak_bytes
 
@@ -32,8 +32,10 @@ class Trainer(Protocol):
         """The program of a step, if it is one."""
         ...
 
-    def advance(self, state: State, batch: Any, count: int) -> tuple[State, np.ndarray]:
-        """Take so many steps; the losses come first in what is returned."""
+    def advance(
+        self, state: State, batch: Any, count: int, told: Told = ignored
+    ) -> tuple[State, np.ndarray]:
+        """Take so many steps, and give their losses; `told` hears how far a long one is."""
         ...
 
     def find_not_finite(self, state: State, batch: Any) -> str:
@@ -66,8 +68,11 @@ class CompiledTrainer:
         self.compiled = program.compiled(state, batch, most)
         self.peak_bytes = peak_bytes(self.compiled)
 
-    def advance(self, state: State, batch: Any, count: int) -> tuple[State, np.ndarray]:
+    def advance(
+        self, state: State, batch: Any, count: int, told: Told = ignored
+    ) -> tuple[State, np.ndarray]:
         """One dispatch."""
+        del told  # it says nothing until it is done
         after, losses = self.compiled(state, batch, np.int32(count))
         return after, np.asarray(losses)
 
@@ -101,9 +106,11 @@ class ChunkedTrainer:
     def __init__(self, chunked: ChunkedProgram):
         self._chunked = chunked
 
-    def advance(self, state: State, batch: Any, count: int) -> tuple[State, np.ndarray]:
+    def advance(
+        self, state: State, batch: Any, count: int, told: Told = ignored
+    ) -> tuple[State, np.ndarray]:
         """Step by step."""
-        return self._chunked.advance(state, count)
+        return self._chunked.advance(state, count, told)
 
     def find_not_finite(self, state: State, batch: Any) -> str:
         """The loss, a parameter or a gradient: activations are not looked at one by one."""

@@ -170,7 +170,9 @@ class Turns:
         def advance() -> tuple[State, np.ndarray, bool]:
             self.watchdog.mark()
             with run.clock.on("training steps"):
-                after, losses = self._trainer.advance(state, batch, count)
+                after, losses = self._trainer.advance(
+                    state, batch, count, lambda text: update(step, text)
+                )
                 return after, losses, bool(after.healthy)
 
         self.profiling.next_turn()
