@@ -7,11 +7,14 @@ gathers. How the senders rank is the same for every receiver; where that is too 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from gtjax.nn.config import GATConfig
+from gtjax.nn.config import AdditiveConfig, GATConfig
 from gtjax.nn.dense import dense
 from gtjax.nn.inputs import Inputs
 from gtjax.nn.models import Sizes
@@ -71,15 +74,15 @@ class GATConv(nnx.Module):
         return out_nf if self.bias is None else out_nf + self.bias[...]
 
 
-class GAT(nnx.Module):
-    """Graph attention layers one after the other."""
+class AdditiveStack(nnx.Module):
+    """Layers of additive attention one after the other; `conv` says of which kind."""
 
-    Config = GATConfig
+    conv: ClassVar[Callable[..., nnx.Module]]
 
-    def __init__(self, config: GATConfig, sizes: Sizes, *, rngs: nnx.Rngs):
-        def make(inputs: int, outputs: int) -> GATConv:
-            edge = sizes.edge_features
-            return GATConv(inputs, outputs, config.heads, edge, slope=config.slope, rngs=rngs)
+    def __init__(self, config: AdditiveConfig, sizes: Sizes, *, rngs: nnx.Rngs):
+        def make(inputs: int, outputs: int) -> nnx.Module:
+            edge, options = sizes.edge_features, {"slope": config.slope, "rngs": rngs}
+            return type(self).conv(inputs, outputs, config.heads, edge, **options)
 
         self.rate = config.attention_dropout
         self.stack = Stack(config, sizes, make, rngs=rngs)
@@ -87,11 +90,18 @@ class GAT(nnx.Module):
     def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
         """Embeddings of all nodes, [nodes, hidden]."""
 
-        def run(conv: GATConv, x_nf: jax.Array, near: Neighbours) -> jax.Array:
+        def run(conv: Callable[..., jax.Array], x_nf: jax.Array, near: Neighbours) -> jax.Array:
             dropout = inputs.noise.edges(self.rate)
             return conv(x_nf, near, inputs.edge_x_ef, dropout=dropout)
 
         return self.stack(inputs, neighbours, run)
+
+
+class GAT(AdditiveStack):
+    """Graph attention layers one after the other."""
+
+    Config = GATConfig
+    conv = GATConv
 
 
 def edge_rows(layer: nnx.Linear | None, edge_x_ef: jax.Array | None) -> jax.Array | None:

@@ -13,11 +13,8 @@ from flax import nnx
 
 from gtjax.nn.config import GATv2Config
 from gtjax.nn.dense import dense
-from gtjax.nn.gat import edge_rows
-from gtjax.nn.inputs import Inputs
-from gtjax.nn.models import Sizes
+from gtjax.nn.gat import AdditiveStack, edge_rows
 from gtjax.nn.neighbours import Dropped, Neighbours
-from gtjax.nn.stack import Stack
 
 
 class GATv2Conv(nnx.Module):
@@ -65,24 +62,8 @@ class GATv2Conv(nnx.Module):
         return rows.reshape(rows.shape[0], self.heads, rows.shape[1] // self.heads)
 
 
-class GATv2(nnx.Module):
+class GATv2(AdditiveStack):
     """GATv2 layers one after the other."""
 
     Config = GATv2Config
-
-    def __init__(self, config: GATv2Config, sizes: Sizes, *, rngs: nnx.Rngs):
-        def make(inputs: int, outputs: int) -> GATv2Conv:
-            edge = sizes.edge_features
-            return GATv2Conv(inputs, outputs, config.heads, edge, slope=config.slope, rngs=rngs)
-
-        self.rate = config.attention_dropout
-        self.stack = Stack(config, sizes, make, rngs=rngs)
-
-    def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
-        """Embeddings of all nodes, [nodes, hidden]."""
-
-        def run(conv: GATv2Conv, x_nf: jax.Array, near: Neighbours) -> jax.Array:
-            dropout = inputs.noise.edges(self.rate)
-            return conv(x_nf, near, inputs.edge_x_ef, dropout=dropout)
-
-        return self.stack(inputs, neighbours, run)
+    conv = GATv2Conv

@@ -67,8 +67,7 @@ def work_of(config: TrainConfig, graph: Graph | Sizes, platform: str = "cpu") ->
     graphdef, params = nnx.split(nnx.eval_shape(new_model), nnx.Param)
     optimiser = make_optimiser(config.optim, config.steps)
 
-    def state() -> Any:
-        drawn = nnx.state(new_model(), nnx.Param)
+    def state(drawn: Any) -> Any:
         return drawn, optimiser.init(drawn), drawn if config.optim.average else None
 
     def loss(params: Any, given: Any, neighbours: Any) -> jax.Array:
@@ -81,7 +80,7 @@ def work_of(config: TrainConfig, graph: Graph | Sizes, platform: str = "cpu") ->
         outputs = model.head(model.encoder(inputs, neighbours), inputs)
         return task.loss(outputs, targets, None)
 
-    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(state)))
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(state, params)))
     inputs_of = _inputs_of(config, known, task)
     return trace_step(loss, params, inputs_of, state_bytes=float(size), platform=platform)
 

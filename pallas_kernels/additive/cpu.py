@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,7 +12,6 @@ from pallas_kernels.edges.dropout import Dropout
 from pallas_kernels.edges.edges import Edges
 from pallas_kernels.native import one_type, softmax, why_not
 from pallas_kernels.op import Kernel, Op
-from pallas_kernels.reductions import SoftmaxPartial
 
 Rows = Any  # as in `op.py`
 
@@ -25,25 +25,16 @@ def forward(
     edge: jax.Array | None,
     draw: Dropout | None,
     instructions: str = "best",
-) -> SoftmaxPartial:
-    """Scores, softmax and weighted sum of values of every row, not yet normalised."""
-    rows, _ = _scored(op, receiver, sender, shared, edge)
-    return softmax.partial(rows, edges, draw, instructions)
+    *,
+    whole: bool = False,
+) -> Any:
+    """Scores, softmax and weighted sum of values of every row, not yet normalised.
 
-
-def whole(
-    op: Op,
-    receiver: jax.Array,
-    sender: Rows,
-    shared: jax.Array | None,
-    edges: Edges,
-    edge: jax.Array | None,
-    draw: Dropout | None,
-    instructions: str = "best",
-) -> tuple[jax.Array, jax.Array]:
-    """The normalised output and its `lse`, without the detour over a partial in memory."""
+    Or the `whole`: the normalised output and its `lse`, without the detour over a partial.
+    """
     rows, _ = _scored(op, receiver, sender, shared, edge)
-    return softmax.whole(rows, edges, draw, instructions)
+    run = softmax.whole if whole else softmax.partial
+    return run(rows, edges, draw, instructions)
 
 
 def backward(
@@ -101,4 +92,5 @@ def _scored(
     return rows, left_over[0] if left_over else None
 
 
-CPU = Kernel("cpu", forward, backward, ("cpu",), whole=whole, why_not=why_not)
+WHOLE = partial(forward, whole=True)
+CPU = Kernel("cpu", forward, backward, ("cpu",), whole=WHOLE, why_not=why_not)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -9,7 +12,6 @@ from pallas_kernels.edges.dropout import Dropout
 from pallas_kernels.edges.edges import Edges
 from pallas_kernels.native import floats, one_type, softmax, why_not
 from pallas_kernels.op import Kernel, Op
-from pallas_kernels.reductions import SoftmaxPartial
 
 Sender = tuple[jax.Array, jax.Array]
 
@@ -23,25 +25,16 @@ def forward(
     bias_eh: jax.Array | None,
     draw: Dropout | None,
     instructions: str = "best",
-) -> SoftmaxPartial:
-    """Scores, softmax and weighted sum of values of every row, not yet normalised."""
-    rows = _scored(bias_eh, *one_type(q_rhd, *sender))
-    return softmax.partial(rows, edges, draw, instructions)
+    *,
+    whole: bool = False,
+) -> Any:
+    """Scores, softmax and weighted sum of values of every row, not yet normalised.
 
-
-def whole(
-    op: Op,
-    q_rhd: jax.Array,
-    sender: Sender,
-    shared: None,
-    edges: Edges,
-    bias_eh: jax.Array | None,
-    draw: Dropout | None,
-    instructions: str = "best",
-) -> tuple[jax.Array, jax.Array]:
-    """The normalised output and its `lse`, without the detour over a partial in memory."""
+    Or the `whole`: the normalised output and its `lse`, without the detour over a partial.
+    """
     rows = _scored(bias_eh, *one_type(q_rhd, *sender))
-    return softmax.whole(rows, edges, draw, instructions)
+    run = softmax.whole if whole else softmax.partial
+    return run(rows, edges, draw, instructions)
 
 
 def backward(
@@ -90,4 +83,5 @@ def _scored(bias_eh: jax.Array | None, q: jax.Array, k: jax.Array, v: jax.Array)
     return softmax.Scored("dot_product", q, k, v, softmax.no_numbers(heads), bias)
 
 
-CPU = Kernel("cpu", forward, backward, ("cpu",), whole=whole, why_not=why_not)
+WHOLE = partial(forward, whole=True)
+CPU = Kernel("cpu", forward, backward, ("cpu",), whole=WHOLE, why_not=why_not)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -21,34 +23,13 @@ def forward(
     edge: None,
     draw: Dropout | None,
     instructions: str = "best",
-) -> ExtremePartial:
-    """The largest of every row's edges, times the sign of the op, and how many have it."""
-    return ExtremePartial(*_forward(op, x_sf, edges, draw, instructions, finish=False))
-
-
-def whole(
-    op: Op,
-    receiver: None,
-    x_sf: jax.Array,
-    shared: None,
-    edges: Edges,
-    edge: None,
-    draw: Dropout | None,
-    instructions: str = "best",
-) -> tuple[jax.Array, jax.Array]:
-    """The extreme, 0 over no edges, and how many edges have it."""
-    return _forward(op, x_sf, edges, draw, instructions, finish=True)
-
-
-def _forward(
-    op: Op,
-    x_sf: jax.Array,
-    edges: Edges,
-    draw: Dropout | None,
-    instructions: str,
     *,
-    finish: bool,
-) -> tuple[jax.Array, jax.Array]:
+    whole: bool = False,
+) -> ExtremePartial | tuple[jax.Array, jax.Array]:
+    """The largest of every row's edges, times the sign of the op, and how many have it.
+
+    Or the `whole`: the extreme itself, 0 over no edges, and how many edges have it.
+    """
     if draw is not None:
         no_dropout(op.reduce.name)
     x = _table(x_sf)
@@ -56,10 +37,11 @@ def _forward(
     best, ties = jax.ffi.ffi_call("gtjax_extremes", floats(shape, shape))(
         *(x, edges.offsets_r, edges.senders_e),
         largest=op.reduce.name == "max",
-        finish=finish,
+        finish=whole,
         instructions=instructions,
     )
-    return best.reshape(-1, *x_sf.shape[1:]), ties.reshape(-1, *x_sf.shape[1:])
+    found = (best.reshape(-1, *x_sf.shape[1:]), ties.reshape(-1, *x_sf.shape[1:]))
+    return found if whole else ExtremePartial(*found)
 
 
 def backward(
@@ -94,4 +76,5 @@ def _table(rows: jax.Array) -> jax.Array:
     return rows.reshape(rows.shape[0], 1, -1)
 
 
-CPU = Kernel("cpu", forward, backward, ("cpu",), whole=whole, why_not=why_not)
+WHOLE = partial(forward, whole=True)
+CPU = Kernel("cpu", forward, backward, ("cpu",), whole=WHOLE, why_not=why_not)

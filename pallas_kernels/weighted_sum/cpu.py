@@ -7,6 +7,7 @@ weights come of the same pass.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,45 +30,25 @@ def forward(
     weight_eh: jax.Array | None,
     draw: Dropout | None,
     instructions: str = "best",
-) -> Any:
-    """The sum over every row's edges, and for a mean their number."""
-    sum_rhd = _forward(x_shd, edges, weight_eh, draw, instructions, mean=False)
-    return sum_rhd if op.reduce.name == "sum" else MeanPartial(sum_rhd, _count(edges))
-
-
-def whole(
-    op: Op,
-    receiver: None,
-    x_shd: jax.Array,
-    shared: None,
-    edges: Edges,
-    weight_eh: jax.Array | None,
-    draw: Dropout | None,
-    instructions: str = "best",
-) -> tuple[jax.Array, Any]:
-    """The sum or the mean, and for a mean the number of edges."""
-    mean = op.reduce.name == "mean"
-    out_rhd = _forward(x_shd, edges, weight_eh, draw, instructions, mean=mean)
-    return out_rhd, jnp.maximum(_count(edges), 1.0) if mean else None
-
-
-def _forward(
-    x_shd: jax.Array,
-    edges: Edges,
-    weight_eh: jax.Array | None,
-    draw: Dropout | None,
-    instructions: str,
     *,
-    mean: bool,
-) -> jax.Array:
-    x = _with_heads(x_shd)
+    whole: bool = False,
+) -> Any:
+    """The sum over every row's edges, and for a mean their number.
+
+    Or the `whole`: the sum or the mean itself, and for a mean the number of edges.
+    """
+    x, mean = _with_heads(x_shd), op.reduce.name == "mean"
     _, out = sums(
         *(x, (edges.offsets_r, edges.senders_e), edges, _weights(weight_eh, x)),
         draw=draw,
-        mean=mean,
+        mean=mean and whole,
         instructions=instructions,
     )
-    return out.reshape(-1, *x_shd.shape[1:])
+    out_rhd = out.reshape(-1, *x_shd.shape[1:])
+    if not mean:
+        return (out_rhd, None) if whole else out_rhd
+    count_r = _count(edges)
+    return (out_rhd, jnp.maximum(count_r, 1.0)) if whole else MeanPartial(out_rhd, count_r)
 
 
 def backward(
@@ -168,4 +149,5 @@ def _count(edges: Edges) -> jax.Array:
     return (offsets_r[1:] - offsets_r[:-1]).astype(jnp.float32)
 
 
-CPU = Kernel("cpu", forward, backward, ("cpu",), whole=whole, why_not=why_not)
+WHOLE = partial(forward, whole=True)
+CPU = Kernel("cpu", forward, backward, ("cpu",), whole=WHOLE, why_not=why_not)
