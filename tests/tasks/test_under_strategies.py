@@ -44,4 +44,10 @@ def test_the_same_on_four_devices(case, strategy):
     make, task, asked = CASES[case]
     one, four = on_one_device(case), Steps(make(), config_of(task, 4, strategy, **asked))
     np.testing.assert_allclose(four.losses, one.losses, rtol=2e-5)
-    assert four.metrics == pytest.approx(one.metrics, rel=1e-4, nan_ok=True)
+    assert four.metrics.keys() == one.metrics.keys()
+    for name, value in one.metrics.items():
+        # A pair that is drawn may be an edge too. Its score is then that of the edge but for
+        # rounding, and which of the two ranks higher is a matter of the last bit.
+        tied = task == "link" and not asked.get("true_negatives") and name.startswith("train_")
+        wanted = pytest.approx(value, rel=1e-4, abs=1e-3 if tied else None, nan_ok=True)
+        assert four.metrics[name] == wanted, name
