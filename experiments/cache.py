@@ -1,7 +1,6 @@
 """Which rows to keep in memory: hit rates of the cache of features, for sampled batches.
 
     python experiments/cache.py [--data FOLDER] [--only rmat ogbn-arxiv]
-    python experiments/cache.py --table
 
 Batches as training draws them (fan-out 15, 10, 5, 1024 nodes) ask the cache for their rows, for
 three policies and three sizes: scored, the highest degrees, least recently used. `best` keeps the
@@ -134,24 +133,22 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
     parser.add_argument("--quick", action="store_true", help="smoke run: a tiny graph")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the results")
-    parser.add_argument("--table", action="store_true", help="print the stored results")
     arguments = parser.parse_args()
     path = arguments.out / "results.json"
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if not arguments.table:
-        for name in arguments.only:
-            where: Any = GRAPHS[name]
-            if name != "rmat":
-                if arguments.data is None:
-                    print(f"{name}: absent: --data FOLDER says where the real graphs are")
-                    continue
-                where = arguments.data / where
-            elif arguments.quick:
-                where = "rmat:nodes=2e4,edges=1e5"
-            steps = 20 if arguments.quick else STEPS[name]
-            results[name] = run(name, gtjax.load(where), steps)
-            arguments.out.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    for name in arguments.only:
+        where: Any = GRAPHS[name]
+        if name != "rmat":
+            if arguments.data is None:
+                print(f"{name}: absent: --data FOLDER says where the real graphs are")
+                continue
+            where = arguments.data / where
+        elif arguments.quick:
+            where = "rmat:nodes=2e4,edges=1e5"
+        steps = 20 if arguments.quick else STEPS[name]
+        results[name] = run(name, gtjax.load(where), steps)
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(table(results))
 
 

@@ -1,7 +1,6 @@
 """Sampled mini-batches against DGL: the sampler alone, and epochs of GraphSAGE.
 
     python experiments/sampling.py --data FOLDER [--only ogbn-arxiv rmat accuracy]
-    python experiments/sampling.py --table
 
 The sampler draws fan-out 15, 10, 5 for 1024 nodes, on the topology of ogbn-arxiv (FOLDER/ogbn-
 arxiv.npz) and on an R-MAT graph of ten million nodes; an epoch is one of a GraphSAGE of 3 layers,
@@ -11,7 +10,7 @@ for the nodes of earlier hops, so that its batches have more edges: compare edge
 epochs.
 
 `accuracy` trains sampled and full-batch on ogbn-arxiv's topology and on amazon-computers, 3 seeds
-each. Results are in `experiments/sampling/results.json`; `--table` prints them as in the README.
+each. Results are in `experiments/sampling/results.json`.
 """
 
 from __future__ import annotations
@@ -211,13 +210,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smoke run, stored only with --out")
     parser.add_argument("--out", type=Path, help="folder of the results")
     parser.add_argument("--peers-folder", type=Path, default=user_cache() / "peers")
-    parser.add_argument("--table", action="store_true", help="print the stored results")
     arguments = parser.parse_args()
     out = arguments.out or (None if arguments.quick else HERE)
     results = {} if out is None else stored(out)
-    if arguments.table:
-        print(table(stored(arguments.out or HERE)))
-        return
     data: Path | None = arguments.data
     for name in arguments.only:
         if name != "rmat" and data is None:

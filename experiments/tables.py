@@ -34,6 +34,7 @@ TABLES = {
     "unseen": ("planner", "planner/unseen.json"),
     "links": ("planner_links", "planner/links.json"),
     "ops": ("ops", "ops/results.json"),
+    "cache": ("cache", "cache/results.json"),
     "attention": ("contenders.table", "attention/results.json"),
 }
 START, END = "<!-- table: {} -->\n", "<!-- end of table -->\n"
