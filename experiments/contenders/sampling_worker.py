@@ -47,6 +47,9 @@ class Case:
 
 def ours(case: Case) -> dict[str, Operation]:
     """gtjax: the sampler on threads of its own, and epochs as `fit` runs them."""
+    from gtjax.core.allocator import keep_freed_memory
+
+    keep_freed_memory()  # as `gtjax train` does
     from gtjax.batching.sampler import Bounds, DoesNotFitError, Sampler
     from gtjax.graph.csr import CSR
 

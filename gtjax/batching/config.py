@@ -68,6 +68,11 @@ class BatchesConfig:
     """With chunks: folder for what does not fit in --memory, emptied at the end; by default the
     system's temporary folder."""
 
+    @property
+    def is_drawn_every_step(self) -> bool:
+        """Whether every step has a batch, and a dispatch, of its own."""
+        return self.batching == "neighbours" or self.batch_size is not None
+
     def __post_init__(self) -> None:
         if self.repartition < 0:
             raise ValueError(f"repartition is not negative; found {self.repartition}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gtjax.cli.arguments import parse
+from gtjax.core.allocator import keep_freed_memory
 from gtjax.core.errors import UserError
 from gtjax.core.progress import say
 from gtjax.distributed.exits import FINISHED
@@ -61,6 +62,8 @@ def run(argv: list[str]) -> int:
         if longer is None:
             return FINISHED
         config = changed(longer, arguments)
+        if config.batches.is_drawn_every_step:
+            keep_freed_memory()
 
         from gtjax.cli.processes import joined
 

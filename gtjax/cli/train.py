@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from gtjax.cli.arguments import parse, taken
+from gtjax.core.allocator import keep_freed_memory
 from gtjax.distributed.join import Processes
 from gtjax.nn.models import DEFAULT, model_name
 from gtjax.runs.config import TrainConfig, read_config, with_model
@@ -45,6 +46,8 @@ def run(argv: list[str]) -> int:
     """Train."""
     arguments = parsed(argv)
     config = arguments.config
+    if config.batches.is_drawn_every_step:
+        keep_freed_memory()
     # From here on a signal lets the run save what there is.
     with StopRequest(ends=True, doing="starting") as stop:
         from gtjax.cli.processes import joined
