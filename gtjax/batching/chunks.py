@@ -55,13 +55,13 @@ class Chunks:
         if spread.shape.devices > 1:
             return Refusal(
                 f"--batching chunks runs on one device; there are {spread.shape.devices}",
-                "use --devices 1, or --batching full",
+                "Use --devices 1, or --batching full",
             )
         if couples_nodes is not None:
             return Refusal(
                 f"--batching chunks computes nodes a chunk at a time, and with {couples_nodes} a "
                 f"node depends on all others",
-                "use another setting, or --batching full",
+                "Change that setting, or use --batching full",
             )
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -166,6 +167,38 @@ def test_every_model_with_edge_rows(model):
 @pytest.mark.parametrize("labels", ["multi", "real"])
 def test_other_tasks_of_nodes(labels):
     assert_exact(awkward(labels=labels), GCNConfig(layers=1, **SMALL))
+
+
+@pytest.mark.slow
+def test_kernels_that_need_forms_of_edges():
+    assert_exact(awkward(), GCNConfig(layers=1, **SMALL), kernel="xla")
+
+
+@pytest.mark.slow
+def test_a_stored_graph_has_edges_numbered_as_they_stand(tmp_path):
+    """Features mapped, and no ids of edges by receiver."""
+    graph = awkward(edge_features=3)
+    order = graph.by_receiver.edge_ids_e
+    graph = dataclasses.replace(
+        graph,
+        senders_e=graph.senders_e[order],
+        receivers_e=graph.receivers_e[order],
+        edge_x_ef=graph.edge_x_ef[order],
+    )
+    np.save(tmp_path / "x.npy", graph.x_nf)
+    model = GATConfig(layers=1, heads=2, attention_dropout=0.2, **SMALL)
+    program = program_of(graph, model)
+    known = chunked_graph(graph, program.settings)
+    csr = known.by_receiver
+    without = SimpleNamespace(offsets=csr.offsets, neighbours_e=csr.neighbours_e, edge_ids_e=None)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    stored = dataclasses.replace(known, by_receiver=without, x_nf=mapped)
+    params = program.initial_state().params
+    step = jnp.int32(1)
+    wanted = ChunkedProgram(program, known, GATHERED).loss_and_gradients(params, step)
+    found = ChunkedProgram(program, stored, GATHERED).loss_and_gradients(params, step)
+    for a, b in zip(jax.tree.leaves(wanted), jax.tree.leaves(found), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def own_loss(outputs, labels_n, counted_n):
