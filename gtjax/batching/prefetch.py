@@ -44,8 +44,3 @@ class Prefetch(Generic[T]):
             for each in self._under_way.values():
                 each.cancel()
             self._under_way.clear()
-
-    def close(self) -> None:
-        """End the threads."""
-        self.forget()
-        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -73,7 +73,6 @@ class _Shapes(NamedTuple):
 class _Part:
     """One part of a batch, on the host."""
 
-    draw: Draw
     edges: Edges
     rows: dict[str, Any]
 
@@ -156,10 +155,6 @@ class SampledBatches:
             facts |= {"cache_rows": self.cache.capacity, "cache_hit_rate": counts.hit_rate}
             facts["feature_bytes_read"] = counts.bytes_read
         return facts
-
-    def close(self) -> None:
-        """End the threads."""
-        self._prefetch.close()
 
     def items(self, step: int) -> np.ndarray:
         """What a step asks, by number: all training nodes, or pairs, in an epoch of some order."""
@@ -324,7 +319,7 @@ class SampledBatches:
 
         positional, edge_x = host.positional_np, host.edges.edge_x_ef
         inputs = {
-            "x_nf": self._features(nodes, there_r, of_nodes),
+            "x_nf": self._features(nodes, there_r, of_nodes, bounds),
             "positional_np": None if positional is None else of_nodes(positional[nodes]),
             "edge_x_ef": (
                 None
@@ -347,15 +342,17 @@ class SampledBatches:
             "weight": np.full(seeds, weight, np.float32),
             "sum_scale": scale_r.astype(np.float32),
         }
-        return _Part(draw, edges, known)
+        return _Part(edges, known)
 
-    def _features(self, nodes: np.ndarray, there_r: np.ndarray, of_nodes: Any) -> np.ndarray:
+    def _features(
+        self, nodes: np.ndarray, there_r: np.ndarray, of_nodes: Any, bounds: Bounds
+    ) -> np.ndarray:
         if self._table is None:
             assert self.cache is not None
             distinct, place = np.unique(nodes, return_inverse=True)
             return of_nodes(self.cache.rows(distinct)[place])
         out = np.zeros((len(there_r), *self._table.shape[1:]), self._table.dtype)
-        start, ends = 0, np.cumsum(self._shapes.bounds.nodes)
+        start, ends = 0, np.cumsum(bounds.nodes)
         # Rows of padding end each hop: every hop's are one stretch.
         for first, end in zip([0, *ends[:-1]], ends, strict=True):
             count = int(there_r[first:end].sum())

@@ -365,3 +365,18 @@ def test_some_clusters_a_step_are_their_induced_graph(graph, devices):
     steps = range(batches.steps_per_epoch)
     asked = np.concatenate([batches.items(step) for step in steps])
     np.testing.assert_array_equal(np.sort(asked), np.arange(6 * devices))
+
+
+def test_kernels_that_need_other_forms_of_the_edges_give_the_same(graph):
+    """Tiles are built batch by batch in shapes that all batches share; layers are not cut short."""
+    model = GCNConfig(hidden=8, layers=2, dropout=0.0)
+    batches = sampled(fan_out="3,2", batch_size=5)
+    results = []
+    for kernel in ("auto", "xla"):
+        program, drawn = made(graph, model, batches, kernel=kernel)
+        params, run = program.initial_state().params, loss_and_gradient(program)
+        results.append([run(params, drawn.at(step), step) for step in range(6)])
+        shapes = {drawn.at(step).layout.senders_e.shape for step in range(6)}
+        assert len(shapes) == 1
+    assert drawn.at(0).layout.tilings is not None
+    assert_same(*results)

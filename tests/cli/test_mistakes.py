@@ -53,7 +53,7 @@ def test_a_command_like_no_other_shows_the_commands(gtjax):
         (["train", "--hidden-dim", "3"], "did you mean --model.hidden?"),
         (["train", "--num-layers", "3"], "did you mean --model.layers?"),
         (["train", "--gpus", "3"], "did you mean --devices?"),
-        (["train", "--batch-size", "3"], "with --batching graphs alone"),
+        (["train", "--batch-size", "3"], "with --batching graphs or neighbours or clusters alone"),
         (["train", "--batch-sise", "3"], "did you mean --batch-size?"),
         (["train", "--confg", "c.toml"], "did you mean --config?"),
         (["train", "graph.npz"], "train does not expect 'graph.npz': see gtjax train --help"),
