@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 T = TypeVar("T")
+PAGE = 4096  # bytes: the smallest that pages are
 
 
 def pipelined(
@@ -41,7 +42,17 @@ def pipelined(
 
 def on_device(array: np.ndarray) -> jax.Array:
     """The array for a program: without a copy on a CPU if it is aligned. It must not change yet."""
-    return jax.device_put(array, may_alias=True)
+    return jax.device_put(touched(array), may_alias=True)
+
+
+def touched(array: np.ndarray) -> np.ndarray:
+    """The array, whose pages are in memory now: of a mapped file, whoever calls this waits for it.
+
+    In order, so that the system reads ahead; a program would wait for page after page.
+    """
+    if array.flags.c_contiguous:
+        array.reshape(-1).view(np.uint8)[::PAGE].max(initial=0)
+    return array
 
 
 def padded(rows: np.ndarray, count: int, *, repeat: bool = False) -> np.ndarray:
