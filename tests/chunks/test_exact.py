@@ -179,6 +179,7 @@ def test_a_stored_graph_has_edges_numbered_as_they_stand(tmp_path):
     """Features mapped, and no ids of edges by receiver."""
     graph = awkward(edge_features=3)
     order = graph.by_receiver.edge_ids_e
+    assert graph.edge_x_ef is not None
     graph = dataclasses.replace(
         graph,
         senders_e=graph.senders_e[order],
