@@ -56,13 +56,15 @@ def sizes_for(
     memory = 0.8 * available if memory_gib is None else memory_gib * GIB
     rows = _power(OF_CHUNKS * memory / IN_FLIGHT / max(row_bytes, 1), LEAST_ROWS, MOST_ROWS)
     tables = OF_TABLES * memory / (IN_FLIGHT - 1) / max(table_bytes, 1)
-    block_edges = _power(tables, LEAST_EDGES, MOST_EDGES)
+    block_edges = _power(min(tables, 2 * edges), LEAST_EDGES, MOST_EDGES)
     rows = min(rows, _power(nodes, LEAST_ROWS, MOST_ROWS))
+    # As many rows as have that many edges, usually: more would be padding.
+    usual = 2 * block_edges * nodes / max(edges, 1)
     return Sizes(
         rows,
         rows,
-        2 * rows,
-        min(block_edges, _power(2 * edges, LEAST_EDGES, MOST_EDGES)),
+        min(2 * rows, _power(usual, LEAST_ROWS, MOST_ROWS)),
+        block_edges,
         whole_bytes=available / 2,
         array_bytes=OF_ARRAYS * memory,
     )
