@@ -16,6 +16,7 @@ from gtjax.runs.run_folder import RunFolder
 from gtjax.runs.running import FILE as RUNNING
 from gtjax.runs.running import is_running
 from gtjax.runs.settings import flat
+from gtjax.tasks.base import TASKS
 
 DEPTH = 4  # of folders in folders that are searched
 _FILES = ("config.json", "metrics.jsonl", "result.json", "checkpoints")
@@ -107,7 +108,10 @@ def _read(folder: RunFolder) -> RunSummary:
     if not all(isinstance(row, dict) and {"step", "loss"} <= row.keys() for row in rows):
         raise UserError("its metrics.jsonl does not tell of steps")
     known = folder.read_json("data.json") or {}
-    metric = known.get("task", {}).get("metric")
+    task = known.get("task", {})
+    metric = task.get("metric")
+    entry = TASKS.get(task.get("name", ""))
+    falls = entry is not None and metric in entry.smaller
     return RunSummary(
         folder.path,
         "finished" if result else _unfinished(folder),
@@ -118,7 +122,7 @@ def _read(folder: RunFolder) -> RunSummary:
         steps=result["steps"] if result else (rows[-1]["step"] if rows else 0),
         wanted=config["steps"],
         metric=metric,
-        metrics=_metrics(result or _best(rows, metric)),
+        metrics=_metrics(result or _best(rows, metric, falls=falls)),
         seconds=sum(result["seconds"].values()) if result and "seconds" in result else _took(rows),
         settings=flat(config),
     )
@@ -137,12 +141,11 @@ def _date(folder: RunFolder) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", then)
 
 
-def _best(rows: list[dict[str, Any]], metric: str | None) -> dict[str, Any]:
-    """The row that is best on val so far."""
+def _best(rows: list[dict[str, Any]], metric: str | None, *, falls: bool) -> dict[str, Any]:
+    """The row that is best on val so far, of a metric that rises or one that falls."""
     name = f"val_{metric}"
-    return max(
-        (row for row in rows if row.get(name) is not None), key=lambda row: row[name], default={}
-    )
+    able = (row for row in rows if row.get(name) is not None)
+    return (min if falls else max)(able, key=lambda row: row[name], default={})
 
 
 def _metrics(values: dict[str, Any]) -> dict[str, float]:

@@ -198,3 +198,16 @@ def test_names_are_no_commands_for_the_terminal(gtjax, runs):
     shown = gtjax("runs", runs).out
     assert "\x1b" not in shown
     assert "[red]x?[2J" in shown
+
+
+@pytest.mark.parametrize(("metric", "best"), [("mae", 0.2), ("r2", 0.5)])
+def test_the_best_of_an_error_is_the_smallest(gtjax, runs, metric, best):
+    one = runs / "seed-1"
+    (one / "result.json").unlink()
+    known = json.loads((one / "data.json").read_text())
+    known["task"] |= {"name": "node_regression", "metric": metric}
+    (one / "data.json").write_text(json.dumps(known))
+    rows = [{"step": n, "loss": 1.0, f"val_{metric}": v} for n, v in enumerate((0.3, 0.2, 0.5), 1)]
+    (one / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (told,) = listed(gtjax, one)
+    assert told["metrics"] == {f"val_{metric}": best}
