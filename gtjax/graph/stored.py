@@ -56,7 +56,7 @@ LABELS, EDGE_X, NODE_NAMES = "labels.npy", "edge_x.npy", "node_names.npy"
 
 # Bytes an edge that functions take beside the graph in memory; measured on a graph of 1.1 million
 # edges, but for METIS, which the partitioners prefer up to 1e8 edges.
-BESIDE = {"statistics": 32, "locality_order": 20, "fit": 32, "partition_graph": 100, "plan": 100}
+BESIDE = {"locality_order": 20, "fit": 32, "partition_graph": 100, "plan": 100}
 _BLOCK = 1 << 22
 
 

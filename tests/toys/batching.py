@@ -31,6 +31,7 @@ class Turns:
 class EvenAndOdd:
     name: str = "even_and_odd"
     sees_all: bool = False
+    reads_stored: bool = False
 
     def refusal(self, spread, couples_nodes):
         return None
