@@ -151,6 +151,32 @@ def loading(folder: Path) -> dict[str, float]:
     return {"nodes": graph.num_nodes, "edges": graph.num_edges, "seconds": seconds, "bytes": held}
 
 
+def table(results: dict[str, Any]) -> str:
+    """As in the README."""
+    rows = results["rows_of_edges"]
+    lines = [
+        "| edge list | seconds | million rows/s | peak anonymous memory | opens in |",
+        "|---|---|---|---|---|",
+    ]
+    for kind in ("csv", "parquet"):
+        if kind in results:
+            found = results[kind]
+            lines.append(
+                f"| {kind}, {rows / 1e6:,.0f} million rows | {found['seconds']:.0f} | "
+                f"{found['rows_a_second'] / 1e6:.2f} | "
+                f"{found['peak_anonymous_bytes'] / 2**30:.2f} GiB | "
+                f"{1000 * found['load']['seconds']:.0f} ms |"
+            )
+    if "killed" in results:
+        found = results["killed"]
+        rows = found.get("rows_of_edges", rows)
+        lines.append(
+            f"| killed {len(found['kills'])} times, {rows / 1e6:,.0f} million rows | "
+            f"{found['wrong']} folders that load wrong | | | |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])

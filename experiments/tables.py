@@ -34,6 +34,8 @@ TABLES = {
     "unseen": ("planner", "planner/unseen.json"),
     "links": ("planner_links", "planner/links.json"),
     "ops": ("ops", "ops/results.json"),
+    "convert": ("convert", "convert/results.json"),
+    "sampling": ("sampling", "sampling/results.json"),
     "cache": ("cache", "cache/results.json"),
     "attention": ("contenders.table", "attention/results.json"),
 }
