@@ -11,35 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gtjax.batching.base import Batches, Whole
-from gtjax.batching.chunked_graph import ChunkedGraph, chunked_graph
+from gtjax.batching.chunked_graph import chunked_graph
 from gtjax.batching.config import BatchingSettings
+from gtjax.batching.full import OneBatch
 from gtjax.core.progress import Progress
 from gtjax.sharding.mesh import Spread
 from gtjax.strategies import Refusal
-
-
-@dataclass(frozen=True)
-class OneChunkedGraph:
-    """The same for training and evaluation."""
-
-    whole: ChunkedGraph
-    partition_id: str = "one part"
-
-    def at(self, step: int) -> ChunkedGraph:
-        """The one graph."""
-        return self.whole
-
-    def changes(self, step: int) -> bool:
-        """Never."""
-        return False
-
-    def span(self, step: int) -> int | None:
-        """All."""
-        return None
-
-    def facts(self, step: int) -> dict[str, float]:
-        """Nothing is left out."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -71,9 +48,9 @@ class Chunks:
 
     def open(
         self, graph: Any, settings: BatchingSettings, progress: Progress | None = None
-    ) -> OneChunkedGraph:
+    ) -> OneBatch:
         """The graph to be read chunk by chunk."""
-        return OneChunkedGraph(chunked_graph(graph, settings, progress))
+        return OneBatch(chunked_graph(graph, settings, progress), "one part")
 
     def make(
         self,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from gtjax.batching.base import Batches, Whole
 from gtjax.batching.config import BatchingSettings
-from gtjax.batching.prepare import Batch
 from gtjax.core.progress import Progress
 from gtjax.sharding.mesh import Spread
 from gtjax.strategies import Refusal
@@ -14,12 +14,12 @@ from gtjax.strategies import Refusal
 
 @dataclass(frozen=True)
 class OneBatch:
-    """The same batch for training and evaluation."""
+    """The same for training and evaluation: a `Batch`, or a `ChunkedGraph`."""
 
-    whole: Batch
+    whole: Any
     partition_id: str
 
-    def at(self, step: int) -> Batch:
+    def at(self, step: int) -> Any:
         """The one batch."""
         return self.whole
 
