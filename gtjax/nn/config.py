@@ -12,6 +12,7 @@ from typing import Any, Literal
 Norm = Literal["layer", "rms", "batch", "none"]
 Positional = Literal["none", "random_walk", "laplacian"]
 Dtype = Literal["float32", "mixed", "bfloat16"]
+Jumping = Literal["last", "concat", "sum", "max"]
 
 # What a model without such a setting does, for those who have to know.
 UNSET: dict[str, Any] = {
@@ -156,6 +157,9 @@ class StackConfig:
     """Normalisation after each convolution; "batch" is over the nodes of the graph."""
     residual: bool = False
     """Add a linear layer of its input to the output of each convolution."""
+    jumping: Jumping = "last"
+    """What the embedding is made of: the output of the last layer, or of all of them: side by side,
+    their sum, or their maximum."""
     dropout: float = 0.3
     """Share of hidden values dropped in training."""
     input_dropout: float = 0.0
@@ -294,6 +298,11 @@ class SGFormerConfig(StackConfig):
         shares(self, "global_dropout")
         if not 0 <= self.graph_weight <= 1:
             raise ValueError(f"model.graph_weight is in [0, 1]; found {self.graph_weight}")
+        if self.jumping == "concat":
+            raise ValueError(
+                "model.jumping: the branches of SGFormer are equally wide, so layers cannot stand "
+                'side by side ("concat"). Use "last", "sum" or "max".'
+            )
 
 
 def at_least_one(config: Any, *names: str) -> None:

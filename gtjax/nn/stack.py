@@ -1,17 +1,21 @@
 """Convolutions one after the other, as the tuned baselines have them (Luo et al. 2024).
 
 Each layer is a convolution, plus a linear layer of its input if asked for, normalisation, ReLU and
-dropout; the dropout after the last is that of the task's head. What the convolution is is the
-model's business, and all that differs between models of this kind.
+dropout; the dropout after the last is that of the task's head. With jumping knowledge (Xu et al.
+2018) the embedding is made of the outputs of all layers: choose "concat" for tasks of whole graphs,
+where it is the readout of GIN. What the convolution is is the model's business, and all that
+differs between models of this kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from gtjax.nn.config import StackConfig
@@ -63,6 +67,7 @@ class Stack(nnx.Module):
         Of a sampled batch, each layer computes the rows that later ones read, and no others.
         """
         config, noise = self.config, inputs.noise
+        outputs: list[jax.Array] = []
         h_nf = noise.drop(joined(config, self.sizes, inputs), config.input_dropout)
         for number, layer in enumerate(self.layers):
             near = neighbours.last(len(self.layers) - number)
@@ -74,4 +79,13 @@ class Stack(nnx.Module):
                 conv_nf += layer.residual(near.own(h_nf))
             noise.keep(near.own)
             h_nf = jax.nn.relu(layer.norm(conv_nf, near.own(inputs.valid_n)))
-        return h_nf
+            outputs = [*map(near.own, outputs), h_nf]
+        return JUMPS[config.jumping](outputs)
+
+
+JUMPS: dict[str, Callable[[list[jax.Array]], jax.Array]] = {
+    "last": lambda outputs: outputs[-1],
+    "concat": lambda outputs: jnp.concatenate(outputs, axis=1),
+    "sum": lambda outputs: reduce(jnp.add, outputs),
+    "max": lambda outputs: reduce(jnp.maximum, outputs),
+}

@@ -88,7 +88,7 @@ DROPPED = {"hidden": 8, "layers": 2, "dropout": 0.2, "input_dropout": 0.1}
 MODELS = [
     GCNConfig(**DROPPED, residual=True),
     SAGEConfig(**DROPPED, aggregation="max"),
-    GINConfig(**DROPPED),
+    GINConfig(**DROPPED, jumping="concat"),
     GATConfig(**DROPPED, heads=2, attention_dropout=0.2),
     GATv2Config(**DROPPED, heads=2, attention_dropout=0.2),
     TransformerConfig(**DROPPED, heads=2, attention_dropout=0.2, norm="layer"),

@@ -112,6 +112,26 @@ def test_a_forward_pass_is_the_definition_in_float64(name, residual, edges):
     np.testing.assert_allclose(got, want, atol=2e-5)
 
 
+@pytest.mark.parametrize("jumping", ["concat", "sum", "max"])
+def test_jumping_knowledge_joins_what_every_layer_gives(jumping, edges):
+    model = made("gin", jumping=jumping)
+    x = np.random.default_rng(4).standard_normal((NODES, FEATURES)).astype(np.float32)
+    seen = {}
+
+    def layers(name, value):
+        seen[name] = value
+
+    inputs = Inputs(jnp.asarray(x)).live(None, layers)
+    got = model(inputs, LocalNeighbours(*edges, NODES))
+    each = []
+    for number in range(len(model.stack.layers)):
+        out = np.asarray(seen[f"layers.{number}.conv"], np.float64)
+        out -= out.mean(axis=1, keepdims=True)
+        each.append(relu(out / np.sqrt(np.square(out).mean(axis=1, keepdims=True) + 1e-6)))
+    join = {"concat": lambda a: np.hstack(a), "sum": sum, "max": lambda a: np.maximum(*a)}[jumping]
+    np.testing.assert_allclose(got, join(each), atol=2e-5)
+
+
 @pytest.mark.parametrize("name", STACKS)
 def test_parameters_are_those_of_the_definition(name):
     d, f, e, h = HIDDEN, FEATURES, EDGE_FEATURES, HEADS
