@@ -153,6 +153,8 @@ class StackConfig:
     """Width of the model."""
     layers: int = 3
     """Number of convolutions."""
+    input_layer: bool = False
+    """Narrow or widen the features by a linear layer before the first convolution."""
     norm: Norm = "layer"
     """Normalisation after each convolution; "batch" is over the nodes of the graph."""
     residual: bool = False

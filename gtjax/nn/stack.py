@@ -1,10 +1,12 @@
 """Convolutions one after the other, as the tuned baselines have them (Luo et al. 2024).
 
 Each layer is a convolution, plus a linear layer of its input if asked for, normalisation, ReLU and
-dropout; the dropout after the last is that of the task's head. With jumping knowledge (Xu et al.
-2018) the embedding is made of the outputs of all layers: choose "concat" for tasks of whole graphs,
-where it is the readout of GIN. What the convolution is is the model's business, and all that
-differs between models of this kind.
+dropout; the dropout after the last is that of the task's head, which is their output layer. A
+linear input layer, with dropout and without ReLU, comes first if asked for: wide features are then
+narrowed before edges gather them. With jumping knowledge (Xu et al. 2018) the embedding is made of
+the outputs of all layers: choose "concat" for tasks of whole graphs, where it is the readout of
+GIN. What the convolution is is the model's business, and all that differs between models of this
+kind.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Stack(nnx.Module):
         rngs: nnx.Rngs,
     ):
         self.config, self.sizes = config, sizes
-        widths = [joined_width(config, sizes), *[config.hidden] * config.layers]
+        width = joined_width(config, sizes)
+        self.input = dense(width, config.hidden, rngs=rngs) if config.input_layer else None
+        widths = [width if self.input is None else config.hidden, *[config.hidden] * config.layers]
         self.layers = nnx.List(
             [
                 Layer(make(inputs, outputs), inputs, config, rngs=rngs)
@@ -69,6 +73,9 @@ class Stack(nnx.Module):
         config, noise = self.config, inputs.noise
         outputs: list[jax.Array] = []
         h_nf = noise.drop(joined(config, self.sizes, inputs), config.input_dropout)
+        if self.input is not None:
+            h_nf = noise.drop(self.input(h_nf), config.dropout)
+            inputs.see("input", h_nf)
         for number, layer in enumerate(self.layers):
             near = neighbours.last(len(self.layers) - number)
             if number:

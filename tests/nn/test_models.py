@@ -92,23 +92,32 @@ def made(name, **changes):
     return MODELS[name].make(config, sizes, rngs=nnx.Rngs(params=1))
 
 
-@pytest.mark.parametrize("residual", [False, True])
+def normalised(norm, out):
+    """Layer normalisation, or over the nodes; scale and shift are those at the start."""
+    axis, eps = (1, 1e-6) if norm == "layer" else (0, 1e-5)
+    out = out - out.mean(axis=axis, keepdims=True)
+    return out / np.sqrt(np.square(out).mean(axis=axis, keepdims=True) + eps)
+
+
+@pytest.mark.parametrize(
+    ("residual", "norm", "first"),
+    [(False, "layer", False), (True, "layer", False), (True, "batch", True)],
+)
 @pytest.mark.parametrize("name", STACKS)
-def test_a_forward_pass_is_the_definition_in_float64(name, residual, edges):
-    model = made(name, residual=residual, norm="layer")
+def test_a_forward_pass_is_the_definition_in_float64(name, residual, norm, first, edges):
+    model = made(name, residual=residual, norm=norm, input_layer=first)
     rng = np.random.default_rng(4)
     x, edge_x = rng.standard_normal((NODES, FEATURES)), rng.standard_normal((90, EDGE_FEATURES))
     inputs = Inputs(jnp.asarray(x, jnp.float32), edge_x_ef=jnp.asarray(edge_x, jnp.float32))
     neighbours = LocalNeighbours(*edges, NODES)
     graphdef, params = nnx.split(model)
     got = jax.jit(lambda p, i: nnx.merge(graphdef, p)(i, neighbours))(params, inputs)
-    want = x
+    want = apply(model.stack.input, x) if first else x
     for layer in model.stack.layers:
         out = dense_conv(name, layer.conv, want, edge_x, *edges)
         if residual:
             out += apply(layer.residual, want)
-        out -= out.mean(axis=1, keepdims=True)
-        want = relu(out / np.sqrt(np.square(out).mean(axis=1, keepdims=True) + 1e-6))
+        want = relu(normalised(norm, out))
     np.testing.assert_allclose(got, want, atol=2e-5)
 
 
@@ -146,6 +155,9 @@ def test_parameters_are_those_of_the_definition(name):
     state = nnx.state(made(name, residual=True), nnx.Param)
     count = sum(p.size for p in jax.tree.leaves(state))
     assert count == of_layer(f) + of_layer(d) + norms + residuals
+    state = nnx.state(made(name, input_layer=True), nnx.Param)
+    count = sum(p.size for p in jax.tree.leaves(state))
+    assert count == f * d + d + 2 * of_layer(d) + norms
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
