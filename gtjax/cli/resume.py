@@ -113,7 +113,7 @@ def with_steps(
     if steps is None or steps == config.steps:
         return config, ""
     said = f"{steps} steps instead of {config.steps}"
-    if config.optim.schedule != "constant":
+    if config.optim.schedule == "cosine":  # others do not ask how many steps there will be
         said += f"; the {config.optim.schedule} schedule is that of {steps} from here on"
     if result and taken < config.steps:  # it would stop again at once
         said += f"; --patience {config.patience} had ended the run, and counts no longer"

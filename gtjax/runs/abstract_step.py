@@ -16,7 +16,8 @@ from gtjax.nn import Inputs
 from gtjax.nn.config import setting_of
 from gtjax.planner import Work, trace_step
 from gtjax.runs.config import TrainConfig
-from gtjax.runs.program import Makers, make_optimiser
+from gtjax.runs.optimiser import make_optimiser
+from gtjax.runs.program import Makers
 
 STEP = 1  # any: a step's shapes do not depend on it
 

@@ -35,16 +35,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """AdamW and what surrounds it."""
+    """Adam and what surrounds it; see `gtjax/runs/optimiser.py`."""
 
     learning_rate: float = 3e-3
     """Largest step size."""
-    schedule: Literal["cosine", "constant"] = "cosine"
-    """What the step size does after the warm-up."""
+    schedule: Literal["cosine", "constant", "plateau"] = "cosine"
+    """What the step size does after the warm-up; "plateau" shrinks it whenever the training loss
+    has stopped falling."""
+    plateau_steps: int = 50
+    """With schedule "plateau": steps without a smaller loss, by means of ten, before it shrinks."""
+    plateau_factor: float = 0.5
+    """With schedule "plateau": what it shrinks by, down to a thousandth in all."""
     warmup: int = 10
     """Steps over which the step size grows to its largest."""
+    decay: Literal["decoupled", "coupled"] = "decoupled"
+    """"decoupled" shrinks the matrices by themselves (AdamW); "coupled" adds it to the gradients of
+    all parameters, vectors included (L2, as torch's Adam)."""
     weight_decay: float = 1e-2
-    """Decoupled decay of the matrices; vectors (biases, norms) are left alone."""
+    """How much; decoupled, a share of each matrix at a step size of 1."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 does not clip."""
     label_smoothing: float = 0.0
@@ -57,6 +65,10 @@ class OptimConfig:
     def __post_init__(self) -> None:
         _require(self.learning_rate > 0, "optim.learning_rate is positive", self.learning_rate)
         _require(self.warmup >= 0, "optim.warmup is not negative", self.warmup)
+        rule = "optim.plateau_steps is at least 1"
+        _require(self.plateau_steps >= 1, rule, self.plateau_steps)
+        rule = "optim.plateau_factor is above 0 and below 1"
+        _require(0 < self.plateau_factor < 1, rule, self.plateau_factor)
         _require(self.weight_decay >= 0, "optim.weight_decay is not negative", self.weight_decay)
         _require(self.clip >= 0, "optim.clip is not negative", self.clip)
         for name in ("label_smoothing", "average"):

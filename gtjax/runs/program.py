@@ -29,8 +29,9 @@ from gtjax.nn.config import setting_of
 from gtjax.nn.inputs import Watch
 from gtjax.nn.models import model_entry, model_name
 from gtjax.nn.shapes import embedding_width
-from gtjax.runs.config import OptimConfig, TrainConfig
+from gtjax.runs.config import TrainConfig
 from gtjax.runs.facts import GraphFacts
+from gtjax.runs.optimiser import make_optimiser
 from gtjax.runs.receptive_field import receptive_field, says_how_far
 from gtjax.sharding.abstract import abstract_everywhere
 from gtjax.sharding.mesh import Spread, spread
@@ -192,12 +193,14 @@ class Program:
         """The state after a step; nothing but `healthy` changes where something is not finite."""
         finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
         healthy = state.healthy & finite
-        moved = self._updated(state, grads)
+        moved = self._updated(state, loss, grads)
         state = jax.tree.map(lambda new, old: jnp.where(healthy, new, old), moved, state)
         return state._replace(healthy=healthy)
 
-    def _updated(self, state: State, grads: Params) -> State:
-        updates, optimiser = self._optimiser.update(grads, state.optimiser, state.params)
+    def _updated(self, state: State, loss: jax.Array, grads: Params) -> State:
+        updates, optimiser = self._optimiser.update(
+            grads, state.optimiser, state.params, value=loss
+        )
         params = cast("Params", optax.apply_updates(state.params, updates))
         average = state.average
         if average is not None:
@@ -297,24 +300,6 @@ def _check_state(name: str, model: nnx.Module) -> None:
 def _named(name: str, tree: Any) -> list[tuple[str, Any]]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return [(name + jax.tree_util.keystr(path), value) for path, value in leaves]
-
-
-def make_optimiser(config: OptimConfig, steps: int) -> optax.GradientTransformation:
-    """AdamW with warm-up, schedule, clipping, and decay of matrices only."""
-    warmup = min(config.warmup, steps // 2)
-    after = optax.constant_schedule(config.learning_rate)
-    if config.schedule == "cosine":
-        after = optax.cosine_decay_schedule(config.learning_rate, max(1, steps - warmup))
-    rise = optax.linear_schedule(config.learning_rate / (warmup + 1), config.learning_rate, warmup)
-    chain = [optax.clip_by_global_norm(config.clip)] if config.clip else []
-    chain.append(
-        optax.adamw(
-            optax.join_schedules([rise, after], [warmup]) if warmup else after,
-            weight_decay=config.weight_decay,
-            mask=lambda params: jax.tree.map(lambda p: p.ndim > 1, params),
-        )
-    )
-    return optax.chain(*chain)
 
 
 def find_not_finite(program: Program, state: State, batch: Batch) -> str:

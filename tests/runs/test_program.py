@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from gtjax.batching.prepare import make_batch
-from gtjax.runs.config import OptimConfig
-from gtjax.runs.program import Program, find_not_finite, make_optimiser
+from gtjax.runs.program import Program, find_not_finite
 from tests.runs.small_run import MODEL, OPTIM, small_config
 
 AVERAGE = 0.15
@@ -102,57 +101,6 @@ def test_a_step_that_is_not_finite_changes_nothing_but_the_verdict(runner):
     assert equal(after._replace(healthy=before.healthy), before)
     still, _ = runner.advance(after, 2)  # what is broken stays so until someone looks
     assert equal(still, after)
-
-
-def test_only_matrices_decay():
-    params = {"matrix": jnp.ones((2, 3)), "vector": jnp.ones(3), "number": jnp.ones(())}
-    optimiser = make_optimiser(OptimConfig(weight_decay=0.1, learning_rate=0.5, warmup=0), 10)
-    nothing = jax.tree.map(jnp.zeros_like, params)
-    updates, _ = optimiser.update(nothing, optimiser.init(params), params)
-    np.testing.assert_allclose(updates["matrix"], -0.05, rtol=1e-6)
-    assert (updates["vector"] == 0).all()
-    assert updates["number"] == 0
-
-
-def sizes_of_steps(steps, **changes):
-    """With a constant gradient Adam moves by the step size, whatever the gradient."""
-    optimiser = make_optimiser(OptimConfig(weight_decay=0, learning_rate=0.5, **changes), steps)
-    params = jnp.zeros(1)
-    state, sizes = optimiser.init(params), []
-    for _ in range(steps):
-        update, state = optimiser.update(jnp.ones(1), state, params)
-        sizes.append(-float(update[0]))
-    return np.array(sizes)
-
-
-def test_the_step_size_rises_then_follows_the_cosine():
-    rise = 0.5 * np.array([1, 2, 3, 4]) / 4
-    fall = 0.25 * (1 + np.cos(np.pi * np.arange(1, 7) / 7))
-    sizes = sizes_of_steps(10, warmup=3)
-    np.testing.assert_allclose(sizes, [*rise, *fall], rtol=1e-4)
-
-
-def test_a_constant_step_size_stays():
-    sizes = sizes_of_steps(6, warmup=0, schedule="constant")
-    np.testing.assert_allclose(sizes, 0.5, rtol=1e-4)
-
-
-def test_warming_up_takes_at_most_half_of_a_short_run():
-    sizes = sizes_of_steps(4, warmup=100, schedule="constant")
-    np.testing.assert_allclose(sizes, [0.5 / 3, 1 / 3, 0.5, 0.5], rtol=1e-4)
-
-
-def test_long_gradients_are_clipped_and_short_ones_are_not():
-    def given_to_adam(gradient, clip):
-        optimiser = make_optimiser(OptimConfig(clip=clip), 10)
-        _, state = optimiser.update(gradient, optimiser.init(gradient), gradient)
-        first_moment = next(leaf for leaf in jax.tree.leaves(state) if leaf.shape == (2,))
-        return np.asarray(first_moment) * 10  # Adam takes a tenth of the first gradient
-
-    long, short = jnp.array([30.0, 40.0]), jnp.array([0.3, 0.4])
-    np.testing.assert_allclose(given_to_adam(long, 1.0), [0.6, 0.8], rtol=1e-5)
-    np.testing.assert_allclose(given_to_adam(short, 1.0), short, rtol=1e-5)
-    np.testing.assert_allclose(given_to_adam(long, 0.0), long, rtol=1e-5)
 
 
 def test_no_training_node_sees_its_own_label_when_it_is_predicted(graph):
