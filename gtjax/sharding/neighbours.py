@@ -20,6 +20,7 @@ from gtjax.sharding.hops import Hops
 from gtjax.sharding.mesh import Spread
 from gtjax.sharding.specs import BY_PART, BY_ROW, EVERYWHERE
 from gtjax.strategies import PLAIN, Wire
+from gtjax.strategies.part_edges import limits_told
 from gtjax.strategies.run import Rows, is_local, run, run_propagation
 from pallas_kernels import (
     DOT_PRODUCT,
@@ -306,4 +307,5 @@ class BoundNeighbours(OpMethods):
             out_specs=BY_ROW,
             check_vma=False,  # kernels do not say along which axes their results vary
         )
-        return everywhere(self.arrays, rows, shared, seed)
+        with limits_told():
+            return everywhere(self.arrays, rows, shared, seed)

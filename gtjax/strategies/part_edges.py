@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from gtjax.core.errors import UserError
 from gtjax.graph import Graph
 from gtjax.graph.csr import stable_order
 from gtjax.strategies.numbering import PADDING, Numbering, padded
-from pallas_kernels.edges import EdgeForm, EdgeList, Edges, build_stacked_edges
+from pallas_kernels.edges import EdgeForm, EdgeList, Edges, LimitError, build_stacked_edges
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,25 @@ def stacked(
 ) -> tuple[Edges, np.ndarray]:
     """The edges of all parts in arrays of equal shapes, and their numbers, padded alike."""
     numbers_pe = edge_numbers(lists, multiple, at_least=at_least)
-    edges = build_stacked_edges(
-        lists,
-        num_senders=senders,
-        num_receivers=receivers,
-        forms=forms,
-        num_edges=numbers_pe.shape[1],
-        **fit,
-    )
+    with limits_told():
+        edges = build_stacked_edges(
+            lists,
+            num_senders=senders,
+            num_receivers=receivers,
+            forms=forms,
+            num_edges=numbers_pe.shape[1],
+            **fit,
+        )
     return edges, numbers_pe
+
+
+@contextmanager
+def limits_told() -> Iterator[None]:
+    """More than one device can hold is a mistake of who asked for so few devices."""
+    try:
+        yield
+    except LimitError as error:
+        raise UserError(str(error)) from error
 
 
 def edge_numbers(parts: list[EdgeList], multiple: int, *, at_least: int = 0) -> np.ndarray:

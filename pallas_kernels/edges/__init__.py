@@ -2,6 +2,7 @@
 
 from pallas_kernels.edges.dropout import Dropout, keep_scale
 from pallas_kernels.edges.edges import EDGE_FORMS, EdgeForm, Edges, build_edges
+from pallas_kernels.edges.limits import LimitError
 from pallas_kernels.edges.stacking import EdgeList, TooLargeError, build_stacked_edges
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "EdgeForm",
     "EdgeList",
     "Edges",
+    "LimitError",
     "TooLargeError",
     "build_edges",
     "build_stacked_edges",

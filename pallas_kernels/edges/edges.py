@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from pallas_kernels.edges import limits
 from pallas_kernels.edges.pieces import RowPieces, cut_rows
 from pallas_kernels.edges.strips import Strips, strips_of_rows
 from pallas_kernels.edges.tiling import Tiling, slots_of_edges, tile_rows
@@ -115,8 +116,8 @@ def build_edges(
             raise ValueError(f"{name}: numbers are in 0..{size - 1}")
     if (receivers_e[1:] < receivers_e[:-1]).any():
         raise ValueError("receivers_e: edges come sorted by receiver")
-    if count >= 2**31:
-        raise ValueError(f"one device holds fewer than 2^31 edges; found {count}: use more devices")
+    limits.check_edges(count)
+    limits.check_nodes(max(num_senders, num_receivers))
     order_e = np.argsort(senders_e, kind="stable").astype(np.int32)
     ids_e = np.arange(count) if edge_ids_e is None else edge_ids_e
     tilings = pieces = strips = None

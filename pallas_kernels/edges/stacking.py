@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from pallas_kernels.edges import limits
 from pallas_kernels.edges.edges import (
     EDGE_FORMS,
     EdgeForm,
@@ -39,6 +40,7 @@ from pallas_kernels.edges.tiling import (
     WIDTHS,
     Tiles,
     Tiling,
+    chunked_slots,
     in_chunks,
     slots_of_edges,
     useful_widths,
@@ -86,10 +88,7 @@ def build_stacked_edges(
         raise TooLargeError(
             f"num_edges holds the largest part: {max(counts_p)} edges; found {largest}"
         )
-    if largest >= 2**31:
-        raise ValueError(
-            f"one device holds fewer than 2^31 edges; found {largest}: use more devices"
-        )
+    limits.check_edges(largest)
     widths = None
     if like is not None and like.tilings is not None:
         widths = TileWidths(
@@ -192,6 +191,7 @@ def _equal_strips(parts: list[Strips], there: Strips | None, fit: _Fit) -> Strip
     needed = max(len(part.ids_tw) for part in parts)
     tiles = fit.size(needed, None if there is None else there.ids_tw.shape[1])
     line = parts[0].lines_l.size // len(parts[0].ids_tw)
+    limits.check_strips(tiles, line, parts[0].num_blocks)
     return Strips(
         np.stack([part.tile_starts_b for part in parts]),
         _stacked([part.lines_l for part in parts], 0, tiles * line),
@@ -255,6 +255,7 @@ def _equal_tilings(
         for width, needed in most.items():
             fit.size(needed, tiles_there.get(width, 0))
         most, levels = tiles_there, fit.size(levels, len(there.merges))
+    limits.check_tile_slots(sum(chunked_slots(max(1, count), w) for w, count in most.items()))
     merges_p = [_levels(tiling, levels) for tiling in tilings]
     most_merges = [
         fit.size(

@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from pallas_kernels.edges import limits
 from pallas_kernels.edges.tiling import position_in_group
 
 STRIP = 8  # edges to a strip: the sublanes of a register
@@ -121,11 +122,7 @@ def strips_of_rows(
     starts_b = np.zeros(blocks + 1, np.int64)
     np.cumsum(-(-strips_b // strips_per_tile), out=starts_b[1:])
     tiles = max(1, int(starts_b[-1]))
-    if tiles * slots >= 2**31:
-        raise ValueError(
-            f"one device holds fewer than 2^31 slots of strips; found {tiles * slots} for "
-            f"{len(rows_e)} edges: use more devices"
-        )
+    limits.check_strips(tiles, line.length, blocks)
     in_block_r = np.cumsum(strips_r) - strips_r - (np.cumsum(strips_b) - strips_b)[block_r]
     first_strip_r = starts_b[block_r] * strips_per_tile + in_block_r
 

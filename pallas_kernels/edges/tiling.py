@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pallas_kernels.edges import limits
+
 WIDTHS = (4, 8, 16, 32, 64)
 # Slots worked on at a time: bounds the temporary memory, and keeps it within the cache of a core.
 CHUNK_SLOTS = 8192
@@ -64,7 +66,7 @@ def tile_rows(
     degrees_r = np.bincount(rows_e, minlength=num_rows)
     ends_r = np.cumsum(degrees_r)
     result_r = np.full(num_rows, -1, np.int64)
-    tiles, count, shorter = [], 0, 0
+    tiles, count, shorter, slots = [], 0, 0, 0
     hubs = _Hubs(*(np.zeros(0, np.int64),) * 3)
     for width in useful_widths(degrees_r) if widths is None else widths:
         widest = width == WIDTHS[-1]
@@ -73,6 +75,8 @@ def tile_rows(
         if not len(rows):
             continue
         per_row = -(-degrees_r[rows] // width)
+        slots += chunked_slots(int(per_row.sum()), width)
+        limits.check_tile_slots(slots)
         rows_t = np.repeat(rows, per_row)
         starts_t = (ends_r - degrees_r)[rows_t] + position_in_group(per_row) * width
         tiles.append(_chunked(rows_t, starts_t, ends_r[rows_t], columns_e, width))
@@ -187,8 +191,7 @@ def _chunked(
 
 def in_chunks(rows_t: np.ndarray, starts_t: np.ndarray, columns_tw: np.ndarray, most: int) -> Tiles:
     """Tiles in chunks, padded to what as many as `most` tiles of this width take."""
-    chunks = -(-most * columns_tw.shape[1] // CHUNK_SLOTS)
-    per_chunk = -(-most // chunks)
+    chunks, per_chunk = _chunks(most, columns_tw.shape[1])
 
     def chunked(array: np.ndarray, fill: int) -> np.ndarray:
         padding = np.full((chunks * per_chunk - len(array), *array.shape[1:]), fill, np.int32)
@@ -196,6 +199,18 @@ def in_chunks(rows_t: np.ndarray, starts_t: np.ndarray, columns_tw: np.ndarray, 
         return whole.reshape(chunks, per_chunk, *array.shape[1:])
 
     return Tiles(chunked(rows_t, 0), chunked(starts_t, 0), chunked(columns_tw, -1))
+
+
+def chunked_slots(tiles: int, width: int) -> int:
+    """Slots of so many tiles in chunks, padding included."""
+    chunks, per_chunk = _chunks(tiles, width)
+    return chunks * per_chunk * width
+
+
+def _chunks(tiles: int, width: int) -> tuple[int, int]:
+    """How many chunks, and tiles in each."""
+    chunks = -(-tiles * width // CHUNK_SLOTS)
+    return chunks, -(-tiles // chunks)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels.edges.dropout import Dropout, head_keys, kept
 from pallas_kernels.edges.edges import Edges, StripPairs
+from pallas_kernels.edges.limits import check_tpu_words
 from pallas_kernels.edges.strips import CORES, STRIP, Line, Strips
 from pallas_kernels.passes.tpu_sizes import vmem_limit
 from pallas_kernels.passes.tpu_tables import LANES, Heads, Table
@@ -308,6 +309,8 @@ def walk(
         (f"scratch{i}", pltpu.VMEM((line.strips, lanes), jnp.float32))
         for i, lanes in enumerate(scratch_lanes)
     ]
+    for called, shape in [(n, x.shape) for n, x, _ in inputs] + [(n, x) for n, x, _ in outputs]:
+        check_tpu_words(called, shape)
     names = [
         "starts",
         *(n for n, *_ in inputs),
