@@ -10,6 +10,7 @@ number.
 
 from __future__ import annotations
 
+import enum
 import os
 import threading
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from gtjax.batching.base import Whole
 from gtjax.batching.config import BatchingSettings
@@ -60,6 +62,14 @@ class Drawing(Protocol):
     def draw(self, seeds: np.ndarray, step: int, bounds: Bounds, marks: Marks) -> Draw:
         """The graph that a step sees, the seeds first; `DoesNotFitError` if it exceeds."""
         ...
+
+
+class _Exceeds(enum.IntEnum):
+    """What of the shapes a batch is too large for; the greatest is what all agree on."""
+
+    NOTHING = 0
+    FORMS = 1
+    BOUNDS = 2
 
 
 class _Shapes(NamedTuple):
@@ -168,22 +178,26 @@ class SampledBatches:
 
     def _fitting(self, step: int) -> Batch:
         while True:
+            batch, exceeds = None, _Exceeds.NOTHING
             try:
-                return self._prefetch(step)
-            except (DoesNotFitError, TooLargeError) as error:
-                if jax.process_count() > 1:
-                    raise UserError(
-                        f"the batch of step {step + 1} exceeds the shapes that all processes have "
-                        f"agreed on ({error}). Resume with a smaller --batch-size."
-                    ) from error
-                self._prefetch.forget()
-                self._grow(step, error)
+                batch = self._prefetch(step)
+            except DoesNotFitError:
+                exceeds = _Exceeds.BOUNDS
+            except TooLargeError:
+                exceeds = _Exceeds.FORMS
+            exceeds = _most_of_all_processes(exceeds)
+            if exceeds is _Exceeds.NOTHING:
+                assert batch is not None
+                return batch
+            self._prefetch.forget()
+            self._grow(step, exceeds)
 
-    def _grow(self, step: int, error: Exception) -> None:
+    def _grow(self, step: int, exceeds: _Exceeds) -> None:
+        """What every process finds alike, since a draw is a function of step and part."""
         self.grown += 1
         bounds = self._shapes.bounds
-        if isinstance(error, DoesNotFitError):
-            needed = self._needed_by_all(step, bounds.with_room_for(error.needed))
+        if exceeds is _Exceeds.BOUNDS:
+            needed = self._needed_by_all(step, bounds)
             bounds = bounds.with_room_for(_with_room(needed, self._sampler))
         self._shapes = self._shapes_for(bounds, step)
 
@@ -383,6 +397,13 @@ def _with_room(needed: Bounds, sampler: Drawing) -> Bounds:
 
     most = sampler.num_nodes
     return Bounds((needed.nodes[0], *more(needed.nodes[1:], most)), more(needed.edges, 2**31 - 1))
+
+
+def _most_of_all_processes(exceeds: _Exceeds) -> _Exceeds:
+    """Shapes are those of one program: where one process has to let them grow, all do."""
+    if jax.process_count() == 1:
+        return exceeds
+    return _Exceeds(int(multihost_utils.process_allgather(np.int32(exceeds)).max()))
 
 
 def _own_parts(spread: Spread) -> list[int]:

@@ -16,6 +16,7 @@ from gtjax.runs.checkpoint_files import read_manifest, steps_in
 
 ENTRY = [sys.executable, "-c", "import sys; from gtjax.cli.main import main; sys.exit(main())"]
 SMALL = ("--model.hidden", "8", "--model.layers", "1", "--model.heads", "2", "--steps", "6")
+SAGE = ("--model.hidden", "8", "--model.layers", "1", "--steps", "20", "--prepare.no-symmetrise")
 
 
 @pytest.mark.parametrize(
@@ -87,3 +88,37 @@ def test_two_processes_train_like_one_and_resume_without_the_graph(gtjax, tmp_pa
     again = run("launch", "--processes", "2", "--", "resume", str(two))
     assert again.returncode == 0, again.stderr
     assert json.loads((two / "result.json").read_text())["losses"] == results[1]["losses"]
+
+
+@pytest.mark.timeout(600)
+def test_two_processes_on_samples_train_like_one_also_when_shapes_have_to_grow(gtjax, tmp_path):
+    data = tmp_path / "graph.npz"
+    package.save_npz(late_hub(), data)
+    sampled = ("--batching", "neighbours", "--fan-out", "all", "--batch-size", "8")
+    common = ("train", "--data", str(data), *sampled, "--model", "sage", *SAGE)
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert gtjax(*common, "--out", str(one)).code == 0
+    done = run("launch", "--processes", "2", "--", *common, "--out", str(two))
+    assert done.returncode == 0, done.stderr
+    results = [json.loads((each / "result.json").read_text()) for each in (one, two)]
+    assert results[1]["processes"] == 2
+    assert results[1]["shapes_grown"] >= 1
+    np.testing.assert_allclose(results[1]["losses"], results[0]["losses"], rtol=2e-5)
+    assert results[1]["test_accuracy"] == results[0]["test_accuracy"]
+
+
+def late_hub():
+    """Every node sees itself alone but for one, which sees all; no early batch asks for that."""
+    rng = np.random.default_rng(0)
+    nodes = 1500
+    train = np.arange(nodes) % 10 == 0
+    order = np.random.default_rng([0, 0]).permutation(train.sum())  # of the first epoch
+    hub = np.flatnonzero(train)[order[100]]
+    labels = rng.integers(0, 3, nodes)
+    split = {"train": train, "val": np.arange(nodes) % 10 < 5, "test": np.arange(nodes) % 10 >= 5}
+    return package.from_edges(
+        np.stack([np.arange(nodes), np.full(nodes, hub)], axis=1),
+        x_nf=rng.normal(size=(nodes, 4)).astype(np.float32) + labels[:, None],
+        labels_n=labels,
+        split_n={**split, "val": split["val"] & ~train},
+    )
