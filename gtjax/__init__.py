@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         GATv2Config,
         GCNConfig,
         GINConfig,
+        GRANDConfig,
         GraphTransformer,
         ModelConfig,
         PolynormerConfig,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         register_model,
     )
     from gtjax.partition import Partition, partition_graph
+    from gtjax.recipes.config import RecipeConfig
     from gtjax.runs.config import OptimConfig, RuntimeConfig, TrainConfig, read_config
     from gtjax.runs.loop import fit
     from gtjax.runs.planning import Sizes, plan
@@ -65,6 +67,7 @@ _HOME = {
     "GATv2Config": "gtjax.nn.config",
     "GCNConfig": "gtjax.nn.config",
     "GINConfig": "gtjax.nn.config",
+    "GRANDConfig": "gtjax.nn.config",
     "BatchesConfig": "gtjax.batching.config",
     "Graph": "gtjax.graph",
     "GraphFormatError": "gtjax.core.errors",
@@ -76,6 +79,7 @@ _HOME = {
     "Partition": "gtjax.partition",
     "PolynormerConfig": "gtjax.nn.config",
     "PrepareConfig": "gtjax.batching.config",
+    "RecipeConfig": "gtjax.recipes.config",
     "Result": "gtjax.runs.result",
     "RuntimeConfig": "gtjax.runs.config",
     "SAGEConfig": "gtjax.nn.config",
@@ -124,6 +128,7 @@ __all__ = [
     "GATv2Config",
     "GCNConfig",
     "GINConfig",
+    "GRANDConfig",
     "Graph",
     "GraphFormatError",
     "GraphTransformer",
@@ -134,6 +139,7 @@ __all__ = [
     "Partition",
     "PolynormerConfig",
     "PrepareConfig",
+    "RecipeConfig",
     "Result",
     "RuntimeConfig",
     "SAGEConfig",

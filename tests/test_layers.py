@@ -23,19 +23,20 @@ ARROWS = {
     "gtjax.sharding": "strategies pallas_kernels",
     "gtjax.distributed": "",
     "gtjax.tasks": "graph nn",
+    "gtjax.recipes": "nn tasks",
     # nn for `Inputs`, which is what a model reads of a batch.
     "gtjax.batching": "distributed graph nn partition sharding strategies pallas_kernels",
     # planner for what the gradient of an op reads.
     "gtjax.chunks": "graph planner sharding pallas_kernels",
     "gtjax.runs": (
-        "batching chunks datasets distributed graph hardware nn partition planner sharding "
+        "batching chunks datasets distributed graph hardware nn partition planner recipes sharding "
         "strategies tasks pallas_kernels"
     ),
     "gtjax.cli": (
         "gtjax batching datasets distributed graph hardware nn partition planner runs sharding "
         "strategies"
     ),
-    "gtjax": "batching datasets graph nn partition runs sharding tasks",
+    "gtjax": "batching datasets graph nn partition recipes runs sharding tasks",
     # Models and the op by their names, the user's cache folder, and steps to compile and not run.
     "experiments": (
         "gtjax batching distributed graph hardware nn planner runs sharding strategies tasks "

@@ -55,6 +55,7 @@ READMES = (
     "gtjax/graph/README.md",
     "gtjax/nn/README.md",
     "gtjax/planner/README.md",
+    "gtjax/recipes/README.md",
     "gtjax/tasks/README.md",
     "pallas_kernels/README.md",
 )

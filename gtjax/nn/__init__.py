@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         GATv2Config,
         GCNConfig,
         GINConfig,
+        GRANDConfig,
         ModelConfig,
         PolynormerConfig,
         SAGEConfig,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from gtjax.nn.gatv2 import GATv2, GATv2Conv
     from gtjax.nn.gcn import GCN, GCNConv
     from gtjax.nn.gin import GIN, GINConv
+    from gtjax.nn.grand import GRAND
     from gtjax.nn.inputs import Inputs
     from gtjax.nn.labels import hide_labels, show_labels
     from gtjax.nn.models import MODELS, Sizes, register_model
@@ -42,14 +44,15 @@ if TYPE_CHECKING:
 _NAMES = {
     "block": "Block",
     "config": (
-        "DecoupledConfig GATConfig GATv2Config GCNConfig GINConfig ModelConfig PolynormerConfig "
-        "SAGEConfig SGFormerConfig TransformerConfig"
+        "DecoupledConfig GATConfig GATv2Config GCNConfig GINConfig GRANDConfig ModelConfig "
+        "PolynormerConfig SAGEConfig SGFormerConfig TransformerConfig"
     ),
     "decoupled": "DecoupledTransformer",
     "gat": "GAT GATConv",
     "gatv2": "GATv2 GATv2Conv",
     "gcn": "GCN GCNConv",
     "gin": "GIN GINConv",
+    "grand": "GRAND",
     "inputs": "Inputs",
     "labels": "hide_labels show_labels",
     "models": "MODELS Sizes register_model",
@@ -68,6 +71,7 @@ __all__ = [
     "GAT",
     "GCN",
     "GIN",
+    "GRAND",
     "MODELS",
     "Block",
     "DecoupledConfig",
@@ -82,6 +86,7 @@ __all__ = [
     "GCNConv",
     "GINConfig",
     "GINConv",
+    "GRANDConfig",
     "GraphSAGE",
     "GraphTransformer",
     "Inputs",

@@ -277,6 +277,34 @@ class PolynormerConfig:
 
 
 @dataclass(frozen=True)
+class GRANDConfig:
+    """GRAND (Feng et al. 2020): random propagation of features, then a node-wise network."""
+
+    hidden: int = 32
+    """Width of the hidden layer."""
+    layers: int = 8
+    """Rounds of propagation: features are the mean over all numbers of rounds up to this."""
+    drop_nodes: float = 0.5
+    """Share of nodes whose features are dropped in training, before propagation."""
+    input_dropout: float = 0.5
+    """Share of propagated features dropped in training."""
+    dropout: float = 0.5
+    """Share of hidden values dropped in training."""
+    norm: Norm = "none"
+    """Normalisation before each dense layer; "batch" is over the nodes of the graph."""
+    positional: Positional = "none"
+    """Positional encoding beside the features."""
+    positional_size: int = 16
+    """Width of the positional encoding."""
+    label_input: bool = False
+    """Feed known training labels as input and learn to predict the ones hidden at random."""
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "hidden", "layers", "positional_size")
+        shares(self, "drop_nodes", "dropout", "input_dropout")
+
+
+@dataclass(frozen=True)
 class SGFormerConfig(StackConfig):
     """SGFormer (Wu et al. 2023): simple attention to all nodes beside a GCN."""
 

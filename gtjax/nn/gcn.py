@@ -19,6 +19,13 @@ from gtjax.nn.neighbours import Neighbours
 from gtjax.nn.stack import Stack
 
 
+def symmetric_sum(x_nf: jax.Array, neighbours: Neighbours) -> jax.Array:
+    """`D^-1/2 A D^-1/2 X`, where degrees count the edges that arrive."""
+    degree_n1 = neighbours.degree_n[:, None]
+    root_n1 = jnp.where(degree_n1 > 0, jax.lax.rsqrt(jnp.maximum(degree_n1, 1.0)), 0.0)
+    return neighbours.own(root_n1) * neighbours.sum(root_n1 * x_nf)
+
+
 class GCNConv(nnx.Module):
     """`D^-1/2 A D^-1/2 X W + b`, where degrees count the edges that arrive."""
 
@@ -28,10 +35,7 @@ class GCNConv(nnx.Module):
 
     def __call__(self, x_nf: jax.Array, neighbours: Neighbours) -> jax.Array:
         """[nodes, inputs] to [nodes, outputs]."""
-        degree_n1 = neighbours.degree_n[:, None]
-        root_n1 = jnp.where(degree_n1 > 0, jax.lax.rsqrt(jnp.maximum(degree_n1, 1.0)), 0.0)
-        near_nf = neighbours.sum(root_n1 * self.linear(x_nf))
-        return neighbours.own(root_n1) * near_nf + self.bias[...]
+        return symmetric_sum(self.linear(x_nf), neighbours) + self.bias[...]
 
 
 class GCN(nnx.Module):

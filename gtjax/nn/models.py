@@ -70,6 +70,7 @@ MODELS: dict[str, ModelEntry] = {
     "gat": ModelEntry("gtjax.nn.gat:GAT", configs.GATConfig),
     "gatv2": ModelEntry("gtjax.nn.gatv2:GATv2", configs.GATv2Config),
     "polynormer": ModelEntry("gtjax.nn.polynormer:Polynormer", configs.PolynormerConfig),
+    "grand": ModelEntry("gtjax.nn.grand:GRAND", configs.GRANDConfig),
     "sgformer": ModelEntry("gtjax.nn.sgformer:SGFormer", configs.SGFormerConfig),
 }
 

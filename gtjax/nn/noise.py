@@ -53,6 +53,13 @@ class Noise:
 
         return drop
 
+    def drop_nodes(self, x_nf: jax.Array, rate: float) -> jax.Array:
+        """Zero a share of the rows, the others stay as they are: DropNode (Feng et al. 2020)."""
+        if self._key is None or rate == 0:
+            return x_nf
+        bits_n1 = uniform_bits(node_ids(x_nf, self._node_ids_n), 1, self.seed())
+        return jnp.where(bits_n1 >= jnp.uint32(rate * 2.0**32), x_nf, 0)
+
     def keep(self, own: Callable[[jax.Array], jax.Array]) -> None:
         """From here on there are fewer rows: those that `own` takes."""
         if self._node_ids_n is not None:

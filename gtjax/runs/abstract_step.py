@@ -15,6 +15,8 @@ from gtjax.graph import Graph, Table
 from gtjax.nn import Inputs
 from gtjax.nn.config import setting_of
 from gtjax.planner import Work, trace_step
+from gtjax.recipes.base import Pass
+from gtjax.recipes.recipes import recipes_of
 from gtjax.runs.config import TrainConfig
 from gtjax.runs.optimiser import make_optimiser
 from gtjax.runs.program import Makers
@@ -66,20 +68,26 @@ def work_of(config: TrainConfig, graph: Graph | Sizes, platform: str = "cpu") ->
         return nnx.Dict(encoder=makers.encoder(rngs), head=makers.head(rngs))
 
     graphdef, params = nnx.split(nnx.eval_shape(new_model), nnx.Param)
+    recipes = recipes_of(config.recipe)
     optimiser = make_optimiser(config.optim, config.steps)
 
     def state(drawn: Any) -> Any:
         return drawn, optimiser.init(drawn), drawn if config.optim.average else None
 
     def loss(params: Any, given: Any, neighbours: Any) -> jax.Array:
-        inputs, targets = given
-        key = jax.random.fold_in(jax.random.key(config.seed), STEP)
-        inputs = inputs._replace(degree_n=neighbours.degree_n)
-        inputs, targets = task.training(inputs, targets, key)
-        inputs = inputs.live(key)
+        seen, known = given
+        seen = seen._replace(degree_n=neighbours.degree_n)
         model = nnx.merge(graphdef, params)
-        outputs = model.head(model.encoder(inputs, neighbours), inputs)
-        return task.loss(outputs, targets, None)
+
+        def run(key: jax.Array, number: int) -> Pass:
+            del number
+            inputs, targets = task.training(seen, known, key)
+            inputs = inputs.live(key)
+            outputs = model.head(model.encoder(inputs, neighbours), inputs)
+            return Pass(outputs, targets, task.loss(outputs, targets, None))
+
+        key = jax.random.fold_in(jax.random.key(config.seed), STEP)
+        return recipes.loss(run, seen, known, key)
 
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(state, params)))
     inputs_of = _inputs_of(config, known, task)

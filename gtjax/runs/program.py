@@ -29,6 +29,8 @@ from gtjax.nn.config import setting_of
 from gtjax.nn.inputs import Watch
 from gtjax.nn.models import model_entry, model_name
 from gtjax.nn.shapes import embedding_width
+from gtjax.recipes.base import Loss, Pass
+from gtjax.recipes.recipes import recipes_of
 from gtjax.runs.config import TrainConfig
 from gtjax.runs.facts import GraphFacts
 from gtjax.runs.optimiser import make_optimiser
@@ -86,6 +88,8 @@ class Program:
         if refused := self.batching.refusal(self.spread, couples_nodes(config.model)):
             raise UserError(str(refused))
         self.training = self.batching.training(self.spread)  # of a step: on the same mesh
+        self._recipes = recipes_of(config.recipe)
+        self._recipes.check(task, self.batching.name)
         self.wire = one_of(WIRES, config.parallel.wire, "--wire")
         self._graphdef = nnx.graphdef(nnx.eval_shape(self._new_model))
         self._optimiser = make_optimiser(config.optim, config.steps)
@@ -160,10 +164,27 @@ class Program:
         self, params: Params, batch: Batch, step: jax.Array, watch: Watch | None = None
     ) -> jax.Array:
         """Training loss of one step; its randomness is a function of the seed and the step."""
-        key = jax.random.fold_in(jax.random.key(self.config.seed), step)
-        inputs, targets = self.task.training(batch.inputs, batch.targets, key)
-        outputs = self.run(params, batch, inputs.live(key, watch), self.training).outputs
-        return self.task.loss(outputs, targets, batch.weight_n)
+        return self._loss_of(batch, watch)(params, batch.inputs, self._key(step))
+
+    def gradient(self, params: Params, batch: Batch, step: jax.Array) -> tuple[jax.Array, Params]:
+        """The loss of one step, and what the parameters move by: its gradient, but for recipes."""
+        gradient = self._recipes.gradient(self._loss_of(batch), batch.targets)
+        return gradient(params, batch.inputs, self._key(step))
+
+    def _key(self, step: jax.Array) -> jax.Array:
+        return jax.random.fold_in(jax.random.key(self.config.seed), step)
+
+    def _loss_of(self, batch: Batch, watch: Watch | None = None) -> Loss:
+        def loss(params: Params, given: Inputs, key: jax.Array) -> jax.Array:
+            def run(key: jax.Array, number: int) -> Pass:
+                inputs, targets = self.task.training(given, batch.targets, key)
+                inputs = inputs.live(key, _of_pass(watch, number))
+                outputs = self.run(params, batch, inputs, self.training).outputs
+                return Pass(outputs, targets, self.task.loss(outputs, targets, batch.weight_n))
+
+            return self._recipes.loss(run, given, batch.targets, key)
+
+        return loss
 
     def compiled(self, state: State, batch: Batch, most: int) -> Any:
         """`advance` as a program for the devices of the mesh, which overwrites its state."""
@@ -183,7 +204,7 @@ class Program:
 
         def one(i: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
             state, losses = carry
-            loss, grads = jax.value_and_grad(self.loss)(state.params, batch, state.step)
+            loss, grads = self.gradient(state.params, batch, state.step)
             return self.updated_if_finite(state, loss, grads), losses.at[i].set(loss)
 
         losses = jnp.full(most, jnp.nan)
@@ -295,6 +316,13 @@ def _check_state(name: str, model: nnx.Module) -> None:
                 f"{type(value).__name__}. Take randomness from inputs.noise, and normalise with "
                 f"gtjax.nn.norm."
             )
+
+
+def _of_pass(watch: Watch | None, number: int) -> Watch | None:
+    """One who tells apart what several forward passes of a step compute."""
+    if watch is None or number == 0:
+        return watch
+    return lambda name, value: watch(f"{name} (pass {number + 1})", value)
 
 
 def _named(name: str, tree: Any) -> list[tuple[str, Any]]:

@@ -17,6 +17,7 @@ from gtjax.nn.config import (
     GATv2Config,
     GCNConfig,
     GINConfig,
+    GRANDConfig,
     PolynormerConfig,
     SAGEConfig,
     SGFormerConfig,
@@ -136,6 +137,7 @@ OTHERS = [
     # Steps that overshoot grow what rounding differs by, so dropout is small.
     PolynormerConfig(16, 2, 2, 4, dropout=0.1, global_dropout=0.1),
     SGFormerConfig(hidden=16, layers=2, heads=2),
+    GRANDConfig(hidden=4, layers=3, norm="batch"),
 ]
 
 

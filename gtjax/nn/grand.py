@@ -1,0 +1,73 @@
+"""GRAND: random propagation of the features, then a node-wise network (Feng et al. 2020).
+
+DropNode zeroes whole rows of the features, the mean of the powers 0..K of the adjacency with
+symmetric weights spreads what is left, and two dense layers (the second is the task's head) make
+classes of it. Each draw of DropNode is another view of the graph, so that it suits training for
+consistency between views (`gtjax/recipes/consistency.py`) where labels are few. As in the paper,
+training does not scale up what it keeps: evaluation scales all features down instead.
+
+An edge costs K rows as wide as the features, but as narrow as the model where nothing comes between
+propagation and the first matrix (no normalisation, no dropout of features, or evaluation):
+propagation is linear, so the matrix goes first. The gradient needs no edges at all unless it does.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from gtjax.nn.config import GRANDConfig
+from gtjax.nn.dense import dense
+from gtjax.nn.gcn import symmetric_sum
+from gtjax.nn.inputs import Inputs, joined, joined_width
+from gtjax.nn.models import Sizes
+from gtjax.nn.neighbours import Neighbours
+from gtjax.nn.noise import Noise
+from gtjax.nn.norm import make_norm
+
+
+class GRAND(nnx.Module):
+    """DropNode, propagation, and the hidden layer of a node-wise network."""
+
+    Config = GRANDConfig
+
+    def __init__(self, config: GRANDConfig, sizes: Sizes, *, rngs: nnx.Rngs):
+        self.config, self.sizes = config, sizes
+        self.width = joined_width(config, sizes)
+        self.input_norm = make_norm(config.norm, self.width, rngs=rngs)
+        self.linear = dense(self.width, config.hidden, bias=False, rngs=rngs)
+        self.bias = nnx.Param(jnp.zeros(config.hidden))
+        self.norm = make_norm(config.norm, config.hidden, rngs=rngs)
+
+    def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
+        """Embeddings of all nodes, [nodes, hidden]."""
+        config, noise = self.config, inputs.noise
+        x_nf = joined(config, self.sizes, inputs)
+        if noise.quiet:
+            x_nf *= 1 - config.drop_nodes
+        else:
+            x_nf = noise.drop_nodes(x_nf, config.drop_nodes)
+        untouched = config.norm == "none" and (noise.quiet or config.input_dropout == 0)
+        valid_n = neighbours.last(1).own(inputs.valid_n)
+        if untouched and config.hidden < self.width:
+            h_nf = self._propagated(self.linear(x_nf), noise, neighbours)
+        else:
+            x_nf = self._propagated(x_nf, noise, neighbours)
+            inputs.see("propagated", x_nf)
+            x_nf = noise.drop(self.input_norm(x_nf, valid_n), config.input_dropout)
+            h_nf = self.linear(x_nf)
+        h_nf = jax.nn.relu(h_nf + self.bias[...])
+        inputs.see("hidden", h_nf)
+        return self.norm(h_nf, valid_n)
+
+    def _propagated(self, x_nf: jax.Array, noise: Noise, neighbours: Neighbours) -> jax.Array:
+        """The mean of x, A x, ... and A^K x."""
+        rounds = self.config.layers
+        total_nf = x_nf
+        for number in range(rounds):
+            near = neighbours.last(rounds - number)
+            x_nf = symmetric_sum(x_nf, near)
+            total_nf = near.own(total_nf) + x_nf
+            noise.keep(near.own)
+        return total_nf / (rounds + 1)

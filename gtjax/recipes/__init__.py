@@ -1,0 +1,1 @@
+"""Ways of training a model beyond the loss of its task; see README.md."""
