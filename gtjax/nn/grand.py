@@ -26,6 +26,8 @@ from gtjax.nn.neighbours import Neighbours
 from gtjax.nn.noise import Noise
 from gtjax.nn.norm import make_norm
 
+DIVISIBLE = 8  # what wide rows are padded to a multiple of, so that strategies can divide them
+
 
 class GRAND(nnx.Module):
     """DropNode, propagation, and the hidden layer of a node-wise network."""
@@ -53,7 +55,9 @@ class GRAND(nnx.Module):
         if untouched and config.hidden < self.width:
             h_nf = self._propagated(self.linear(x_nf), noise, neighbours)
         else:
-            x_nf = self._propagated(x_nf, noise, neighbours)
+            padding = -self.width % DIVISIBLE
+            x_nf = jnp.pad(x_nf, ((0, 0), (0, padding)))
+            x_nf = self._propagated(x_nf, noise, neighbours)[:, : self.width]
             inputs.see("propagated", x_nf)
             x_nf = noise.drop(self.input_norm(x_nf, valid_n), config.input_dropout)
             h_nf = self.linear(x_nf)

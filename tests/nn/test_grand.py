@@ -16,6 +16,7 @@ from tests.nn.test_models import edges, normalised, relu  # noqa: F401 - a fixtu
 
 NODES, FEATURES, ROUNDS, RATE = 23, 5, 3, 0.4
 NARROW, WIDE = 2, 8  # against the features: the matrix goes first where it makes rows narrower
+PADDED = 8  # the features, to be divided by strategies
 KEY = jax.random.key(3)
 
 
@@ -105,8 +106,8 @@ def test_edges_carry_narrow_rows_where_the_order_does_not_matter():
 
     assert widths(None) == [NARROW] * ROUNDS
     assert widths(KEY, input_dropout=0) == [NARROW] * ROUNDS
-    assert widths(KEY) == [FEATURES] * ROUNDS
-    assert widths(None, norm="layer") == [FEATURES] * ROUNDS
+    assert widths(KEY) == [PADDED] * ROUNDS
+    assert widths(None, norm="layer") == [PADDED] * ROUNDS
 
 
 def test_parameters_are_those_of_the_definition():
