@@ -10,7 +10,12 @@ from pallas_kernels.dot_product import DOT_PRODUCT, segment_attention
 from pallas_kernels.edges import Dropout, Edges, build_edges, build_stacked_edges
 from pallas_kernels.extreme import LARGEST, SMALLEST, segment_extreme
 from pallas_kernels.op import Kernel, Op
-from pallas_kernels.weighted_sum import WEIGHTED_MEAN, WEIGHTED_SUM, segment_sum
+from pallas_kernels.weighted_sum import (
+    WEIGHTED_MEAN,
+    WEIGHTED_SUM,
+    segment_sum,
+    sparse_product,
+)
 
 # Ops with kernels of their own, by name.
 OPS: dict[str, Op] = {
@@ -40,4 +45,5 @@ __all__ = [
     "segment_gat",
     "segment_gatv2",
     "segment_sum",
+    "sparse_product",
 ]

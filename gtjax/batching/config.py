@@ -24,6 +24,10 @@ class PrepareConfig:
     reorder: Literal["auto", "always", "never"] = "auto"
     """Let neighbours stand close together in memory, for speed: "auto" does where the graph is too
     large for a cache. What comes out is in the graph's own order all the same."""
+    sparse: Literal["auto", "always", "never"] = "auto"
+    """Multiply node features that are mostly zero, such as bags of words, without their zeros:
+    the same numbers in less time and memory. "auto" does where it is faster, with --batching full
+    and a model that can ("standard" features are never zero)."""
 
 
 BY_SIZE = ("graphs", "neighbours", "clusters")  # ways of batching that have a batch_size
@@ -112,6 +116,8 @@ class BatchingSettings:
     """Columns of it."""
     forms: tuple[Any, ...] = ()
     """Forms of the edges that the kernels of the model's ops work on."""
+    sparse_forms: tuple[Any, ...] | None = None
+    """Forms of sparse features that the model's first layer works on; None: it reads arrays."""
     task: str = ""
     """What is asked of the graph, in words that differ where its targets do."""
     targets: Callable[[Any], dict[str, Any]] = lambda graph: {}

@@ -11,6 +11,7 @@ import numpy as np
 
 from gtjax.batching.config import BatchingSettings, PrepareConfig
 from gtjax.batching.features import Scaling
+from gtjax.batching.sparse import keeps_sparse
 from gtjax.core.errors import UserError
 from gtjax.core.progress import Progress
 from gtjax.graph import Graph, StoredGraph, Table, locality_order, log_gap, required_graph
@@ -21,6 +22,7 @@ from gtjax.sharding.abstract import abstract_everywhere, abstract_parts, abstrac
 from gtjax.sharding.hops import Hops
 from gtjax.sharding.mesh import Spread
 from gtjax.sharding.place import place_everywhere, place_parts, place_rows
+from gtjax.sharding.sparse import spread_rows
 from gtjax.sharding.stored import open_store, write_store
 from gtjax.strategies import PADDING, Layout, number_nodes
 
@@ -88,6 +90,7 @@ class Prepared(NamedTuple):
     positional_np: np.ndarray | None
     order_n: np.ndarray | None
     targets: dict[str, np.ndarray | Table]  # of the task
+    sparse_forms: tuple[Any, ...] | None = None  # of the features; None: they are dense
 
 
 def prepare(
@@ -110,8 +113,10 @@ def prepare(
     if known is None or (known.graph, known.config, known.hidden) != wanted:
         known = message_edges(graph, settings.prepare, settings.hidden)
     scale = settings.scaling or Scaling.of(graph.x_nf, settings.prepare.features)
-    targets = settings.targets(graph)
-    return Prepared(graph, known.edges, scale, positional_np, known.order_n, targets)
+    targets, forms = settings.targets(graph), settings.sparse_forms
+    if forms is not None and not keeps_sparse(graph.x_nf, scale, settings.prepare):
+        forms = None
+    return Prepared(graph, known.edges, scale, positional_np, known.order_n, targets, forms)
 
 
 def _prepared_in_place(graph: StoredGraph, settings: BatchingSettings) -> Prepared:
@@ -241,8 +246,15 @@ def _batch(
     def nodes(source: np.ndarray, fill: Any = 0, **options: Any) -> Any:
         return placing.rows(spread.mesh, node_pr, source, fill, **options)
 
+    def features() -> Any:
+        if host.sparse_forms is None:
+            return nodes(graph.x_nf, change=host.scale)
+        devices = np.arange(spread.shape.devices)
+        rows = spread_rows(node_pr, graph.x_nf, host.scale, len(devices), host.sparse_forms)
+        return jax.tree.map(lambda x: placing.rows(spread.mesh, devices, x), rows)
+
     inputs = Inputs(
-        x_nf=nodes(graph.x_nf, change=host.scale),
+        x_nf=features(),
         positional_np=None if host.positional_np is None else nodes(host.positional_np),
         edge_x_ef=(
             None

@@ -115,6 +115,7 @@ def _key(fingerprint: str, settings: BatchingSettings, spread: Spread) -> str:
         "inner": parallel.inner,
         "exchange": parallel.exchange,
         "forms": list(settings.forms),
+        "sparse_forms": settings.sparse_forms,
         "hidden": settings.hidden,
         "task": settings.task,
         "positional": [settings.positional, settings.positional_size],

@@ -29,6 +29,7 @@ class DecoupledTransformer(nnx.Module):
     """Input layer, node-wise network, rounds of attention."""
 
     Config = DecoupledConfig
+    reads_sparse = True
 
     def __init__(self, config: DecoupledConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         self.config = config

@@ -19,6 +19,7 @@ from gtjax.nn.dense import dense
 from gtjax.nn.inputs import Inputs
 from gtjax.nn.models import Sizes
 from gtjax.nn.neighbours import Dropped, Neighbours
+from gtjax.nn.sparse import SparseRows
 from gtjax.nn.stack import Stack
 
 
@@ -50,7 +51,7 @@ class GATConv(nnx.Module):
 
     def __call__(
         self,
-        x_nf: jax.Array,
+        x_nf: jax.Array | SparseRows,
         neighbours: Neighbours,
         edge_x_ef: jax.Array | None = None,
         *,
@@ -78,6 +79,7 @@ class AdditiveStack(nnx.Module):
     """Layers of additive attention one after the other; `conv` says of which kind."""
 
     conv: ClassVar[Callable[..., nnx.Module]]
+    reads_sparse = True
 
     def __init__(self, config: AdditiveConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         def make(inputs: int, outputs: int) -> nnx.Module:

@@ -15,6 +15,7 @@ from gtjax.nn.config import GATv2Config
 from gtjax.nn.dense import dense
 from gtjax.nn.gat import AdditiveStack, edge_rows
 from gtjax.nn.neighbours import Dropped, Neighbours
+from gtjax.nn.sparse import SparseRows
 
 
 class GATv2Conv(nnx.Module):
@@ -40,7 +41,7 @@ class GATv2Conv(nnx.Module):
 
     def __call__(
         self,
-        x_nf: jax.Array,
+        x_nf: jax.Array | SparseRows,
         neighbours: Neighbours,
         edge_x_ef: jax.Array | None = None,
         *,

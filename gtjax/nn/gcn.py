@@ -16,6 +16,7 @@ from gtjax.nn.dense import dense
 from gtjax.nn.inputs import Inputs
 from gtjax.nn.models import Sizes
 from gtjax.nn.neighbours import Neighbours
+from gtjax.nn.sparse import SparseRows
 from gtjax.nn.stack import Stack
 
 
@@ -33,7 +34,7 @@ class GCNConv(nnx.Module):
         self.linear = dense(inputs, outputs, bias=False, rngs=rngs)
         self.bias = nnx.Param(jnp.zeros(outputs))
 
-    def __call__(self, x_nf: jax.Array, neighbours: Neighbours) -> jax.Array:
+    def __call__(self, x_nf: jax.Array | SparseRows, neighbours: Neighbours) -> jax.Array:
         """[nodes, inputs] to [nodes, outputs]."""
         return symmetric_sum(self.linear(x_nf), neighbours) + self.bias[...]
 
@@ -42,6 +43,7 @@ class GCN(nnx.Module):
     """Graph convolutions one after the other."""
 
     Config = GCNConfig
+    reads_sparse = True
 
     def __init__(self, config: GCNConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         def make(inputs: int, outputs: int) -> GCNConv:

@@ -7,6 +7,8 @@ matter, as in molecules; on graphs with large hubs use it with a normalisation.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -16,6 +18,7 @@ from gtjax.nn.dense import dense
 from gtjax.nn.inputs import Inputs
 from gtjax.nn.models import Sizes
 from gtjax.nn.neighbours import Neighbours
+from gtjax.nn.sparse import SparseRows, is_sparse
 from gtjax.nn.stack import Stack
 
 
@@ -37,13 +40,13 @@ class GINConv(nnx.Module):
         self.eps = nnx.Param(jnp.float32(eps)) if train_eps else eps
         self.narrows = outputs < inputs
 
-    def __call__(self, x_nf: jax.Array, neighbours: Neighbours) -> jax.Array:
+    def __call__(self, x_nf: jax.Array | SparseRows, neighbours: Neighbours) -> jax.Array:
         """[nodes, inputs] to [nodes, outputs]."""
         own = 1.0 + (self.eps[...] if isinstance(self.eps, nnx.Param) else self.eps)
-        if self.narrows:  # narrow rows are cheaper to gather
-            x_nf = self.up(x_nf)
-        sum_nf = own * neighbours.own(x_nf) + neighbours.sum(x_nf)
-        hidden_nf = sum_nf if self.narrows else self.up(sum_nf)
+        narrows = self.narrows or is_sparse(x_nf)
+        rows_nf: Any = self.up(x_nf) if narrows else x_nf  # narrow rows are cheaper to gather
+        sum_nf = own * neighbours.own(rows_nf) + neighbours.sum(rows_nf)
+        hidden_nf = sum_nf if narrows else self.up(sum_nf)
         return self.down(jax.nn.relu(hidden_nf + self.bias[...]))
 
 
@@ -51,6 +54,7 @@ class GIN(nnx.Module):
     """GIN convolutions one after the other."""
 
     Config = GINConfig
+    reads_sparse = True
 
     def __init__(self, config: GINConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         def make(inputs: int, outputs: int) -> GINConv:

@@ -13,6 +13,7 @@ from gtjax.nn.dense import linear
 from gtjax.nn.labels import LabelEmbedding
 from gtjax.nn.models import Sizes
 from gtjax.nn.noise import Noise
+from gtjax.nn.sparse import SparseRows
 
 
 class Watch(Protocol):
@@ -28,6 +29,10 @@ class Inputs(NamedTuple):
 
     Randomness and the one who watches come with `live`, within the step: elsewhere, in a batch or
     as an argument of a compiled function, they are None.
+
+    `x_nf` is an array, but for a model that says `reads_sparse = True`: it takes `features` or
+    `joined` of the inputs through layers of `gtjax.nn.dense`, and finds `SparseRows` where most
+    features are zero.
     """
 
     x_nf: jax.Array
@@ -90,9 +95,9 @@ def joined_width(config: Any, sizes: Sizes) -> int:
     return max(sizes.features, 1) + sizes.positional + labels
 
 
-def joined(config: Any, sizes: Sizes, inputs: Inputs) -> jax.Array:
+def joined(config: Any, sizes: Sizes, inputs: Inputs) -> jax.Array | SparseRows:
     """Features, positions and shown labels, one beside the other: for models without a layer."""
-    columns = [features(inputs)]
+    first, columns = features(inputs), []
     if sizes.positional:
         columns.append(positions(inputs))
     if setting_of(config, "label_input"):
@@ -101,11 +106,15 @@ def joined(config: Any, sizes: Sizes, inputs: Inputs) -> jax.Array:
             columns.append(jax.nn.one_hot(shown_n, sizes.classes))
         else:
             columns.append(jnp.where(shown_n >= 0, 2.0 * shown_n - 1.0, 0.0))
-    return columns[0] if len(columns) == 1 else jnp.concatenate(columns, axis=1)
+    if isinstance(first, SparseRows):
+        return first.beside(columns)
+    return jnp.concatenate([first, *columns], axis=1) if columns else first
 
 
-def features(inputs: Inputs) -> jax.Array:
+def features(inputs: Inputs) -> jax.Array | SparseRows:
     """The features as float32; a column of ones where there are none."""
+    if isinstance(inputs.x_nf, SparseRows):
+        return inputs.x_nf
     x_nf = inputs.x_nf.astype(jnp.float32)
     if not x_nf.shape[1]:  # a graph without features: every node looks the same
         x_nf = jnp.ones((x_nf.shape[0], 1), jnp.float32)

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from gtjax.nn.neighbours import Dropped
+from gtjax.nn.sparse import SparseRows
+
+X = TypeVar("X", bound=jax.Array | SparseRows)
 
 
 class Noise:
@@ -36,20 +41,30 @@ class Noise:
         self._draws += 1
         return jax.random.bits(jax.random.fold_in(self._key, self._draws), (), jnp.uint32)
 
-    def drop(self, x_nf: jax.Array, rate: float) -> jax.Array:
+    def drop(self, x_nf: X, rate: float) -> X:
         """Zero a share of the values and scale the rest up so that the mean stays."""
         return self.dropper(rate)(x_nf)
 
-    def dropper(self, rate: float) -> Callable[[jax.Array], jax.Array]:
+    def dropper(self, rate: float) -> Callable[[Any], Any]:
         """A new draw of what to drop: the same however often it is called."""
         if self._key is None or rate == 0:
             return lambda x_nf: x_nf
         seed, known_n = self.seed(), self._node_ids_n  # as they are now: it may be called later
 
-        def drop(x_nf: jax.Array) -> jax.Array:
-            ids_n = node_ids(x_nf, known_n)
-            kept_nf = uniform_bits(ids_n, x_nf.shape[1], seed) >= jnp.uint32(rate * 2.0**32)
-            return jnp.where(kept_nf, x_nf / (1 - rate), 0).astype(x_nf.dtype)
+        def kept(x: jax.Array, ids: jax.Array, channels: jax.Array) -> jax.Array:
+            keep = _bits(ids, channels, seed) >= jnp.uint32(rate * 2.0**32)
+            return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
+
+        def drop(x_nf: Any) -> Any:
+            ids_n1 = node_ids(x_nf, known_n)[:, None]
+            if not isinstance(x_nf, SparseRows):
+                return kept(x_nf, ids_n1, jnp.arange(x_nf.shape[1], dtype=jnp.uint32))
+            values_e = kept(x_nf.values_e, x_nf.node_ids_e, x_nf.channels_e)
+            beside_nf = x_nf.beside_nf
+            if beside_nf is not None:
+                channels_f = jnp.arange(*x_nf.channels_beside, dtype=jnp.uint32)
+                beside_nf = kept(beside_nf, ids_n1, channels_f)
+            return replace(x_nf, values_e=values_e, beside_nf=beside_nf)
 
         return drop
 
@@ -78,7 +93,7 @@ class Noise:
         self._draws = other._draws
 
 
-def node_ids(x_nf: jax.Array, node_ids_n: jax.Array | None) -> jax.Array:
+def node_ids(x_nf: jax.Array | SparseRows, node_ids_n: jax.Array | None) -> jax.Array:
     """The nodes' numbers in the whole graph; rows that are no nodes are numbered in order."""
     if node_ids_n is None or len(node_ids_n) != len(x_nf):
         return jnp.arange(len(x_nf), dtype=jnp.uint32)
@@ -87,9 +102,13 @@ def node_ids(x_nf: jax.Array, node_ids_n: jax.Array | None) -> jax.Array:
 
 def uniform_bits(ids_n: jax.Array, channels: int, seed: jax.Array) -> jax.Array:
     """32 random bits for every (node, channel), a function of the node's id and the seed alone."""
-    rows_n1 = _scramble(ids_n.astype(jnp.uint32) ^ seed)[:, None]
-    columns_f = jnp.arange(channels, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
-    return _scramble(rows_n1 + columns_f)
+    return _bits(ids_n[:, None], jnp.arange(channels, dtype=jnp.uint32), seed)
+
+
+def _bits(ids: jax.Array, channels: jax.Array, seed: jax.Array) -> jax.Array:
+    """The same for ids and numbers of channels that broadcast."""
+    of_rows = _scramble(ids.astype(jnp.uint32) ^ seed)
+    return _scramble(of_rows + channels.astype(jnp.uint32) * jnp.uint32(0x9E3779B9))
 
 
 def _scramble(x: jax.Array) -> jax.Array:

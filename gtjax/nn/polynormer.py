@@ -86,6 +86,7 @@ class Polynormer(nnx.Module):
     """Local layers, summed; then global layers with one output layer between them."""
 
     Config = PolynormerConfig
+    reads_sparse = True
 
     def __init__(self, config: PolynormerConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         self.config = config

@@ -19,6 +19,7 @@ from gtjax.nn.dense import dense
 from gtjax.nn.inputs import Inputs
 from gtjax.nn.models import Sizes
 from gtjax.nn.neighbours import Neighbours
+from gtjax.nn.sparse import SparseRows, is_sparse
 from gtjax.nn.stack import Stack
 
 
@@ -39,10 +40,11 @@ class SAGEConv(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(outputs))
         self.narrows = outputs < inputs
 
-    def __call__(self, x_nf: jax.Array, neighbours: Neighbours) -> jax.Array:
+    def __call__(self, x_nf: jax.Array | SparseRows, neighbours: Neighbours) -> jax.Array:
         """[nodes, inputs] to [nodes, outputs]."""
         aggregate = getattr(neighbours, self.aggregation)
-        if self.narrows and self.aggregation != "max":  # narrow rows are cheaper to gather
+        narrows = self.narrows or is_sparse(x_nf)
+        if narrows and self.aggregation != "max":  # narrow rows are cheaper to gather
             others_nf = aggregate(self.neighbours(x_nf))
         else:
             others_nf = self.neighbours(aggregate(x_nf))
@@ -58,6 +60,8 @@ class GraphSAGE(nnx.Module):
         def make(inputs: int, outputs: int) -> SAGEConv:
             return SAGEConv(inputs, outputs, config.aggregation, rngs=rngs)
 
+        # A maximum is of the features themselves.
+        self.reads_sparse = config.aggregation != "max" or config.input_layer
         self.stack = Stack(config, sizes, make, rngs=rngs)
 
     def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:

@@ -43,6 +43,7 @@ class SGFormer(nnx.Module):
     """A global and a local branch, added up."""
 
     Config = SGFormerConfig
+    reads_sparse = True
 
     def __init__(self, config: SGFormerConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         self.config, self.sizes = config, sizes

@@ -64,7 +64,7 @@ class Stack(nnx.Module):
         self,
         inputs: Inputs,
         neighbours: Neighbours,
-        run: Callable[[Any, jax.Array, Any], jax.Array],
+        run: Callable[[Any, Any, Any], jax.Array],
     ) -> jax.Array:
         """Embeddings of all nodes, where `run(conv, x_nf, neighbours)` calls a convolution.
 
@@ -72,7 +72,7 @@ class Stack(nnx.Module):
         """
         config, noise = self.config, inputs.noise
         outputs: list[jax.Array] = []
-        h_nf = noise.drop(joined(config, self.sizes, inputs), config.input_dropout)
+        h_nf: Any = noise.drop(joined(config, self.sizes, inputs), config.input_dropout)
         if self.input is not None:
             h_nf = noise.drop(self.input(h_nf), config.dropout)
             inputs.see("input", h_nf)

@@ -23,6 +23,7 @@ class GraphTransformer(nnx.Module):
     """Input layer, blocks of attention and feed-forward, a last normalisation."""
 
     Config = TransformerConfig
+    reads_sparse = True
 
     def __init__(self, config: TransformerConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         self.config = config

@@ -50,6 +50,11 @@ class Recipe:
         return None
 
     @property
+    def reads_features(self) -> bool:
+        """Whether it computes with `Inputs.x_nf` itself, which is an array then."""
+        return False
+
+    @property
     def passes(self) -> int:
         """Forward passes that it needs to see of a step."""
         return 1
@@ -81,6 +86,11 @@ class Recipes:
         for each in self.used:
             if reason := each.refusal(task, batching):
                 raise UserError(reason)
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether one of them computes with the features."""
+        return any(each.reads_features for each in self.used)
 
     def loss(
         self,

@@ -53,6 +53,11 @@ class Flag(Recipe):
             )
         return None
 
+    @property
+    def reads_features(self) -> bool:
+        """It moves them."""
+        return True
+
     def gradient(self, loss: Loss, targets: Targets) -> Gradient:
         """The mean of the losses and of the gradients at each of the features."""
 

@@ -21,6 +21,7 @@ from jax.sharding import NamedSharding
 from gtjax.batching.config import BatchingSettings
 from gtjax.batching.features import Scaling
 from gtjax.batching.prepare import Batch
+from gtjax.batching.sparse import readable, sparse_forms
 from gtjax.batching.table import BATCHINGS
 from gtjax.core.errors import UserError, one_of
 from gtjax.graph import Graph
@@ -106,7 +107,9 @@ class Program:
         kernel, platform = self.config.kernel, self.spread.platform
         forms = forms_of(self.calls, kernel, platform, strategies)
         settings = self.config.batching(forms, self.task)
-        settings = dataclasses.replace(settings, scaling=self._scaling)
+        able = self._makers.reads_sparse and not self._recipes.reads_features
+        sparse = sparse_forms(settings, kernel, platform, reads_sparse=able)
+        settings = dataclasses.replace(settings, scaling=self._scaling, sparse_forms=sparse)
         if self.batching.name == "neighbours" and not says_how_far(self.config.model):
             encoder = self._makers.encoder(nnx.Rngs(params=0))
             far = receptive_field(encoder, self._makers.sizes, settings)
@@ -140,7 +143,7 @@ class Program:
 
     def run(self, params: Params, batch: Batch, inputs: Inputs, spread: Spread) -> Outputs:
         """The model over the batch's edges, as they are laid out for the strategy of `spread`."""
-        model = self.model(params)
+        model, inputs = self.model(params), readable(inputs, spread, self.config.kernel)
         assert batch.inputs.degree_n is not None
         neighbours = BoundNeighbours(
             spread,
@@ -282,7 +285,9 @@ class Makers:
         def drawn() -> nnx.Module:
             return self.encoder(nnx.Rngs(params=0))
 
-        _check_state(name, nnx.eval_shape(drawn))
+        shapes = nnx.eval_shape(drawn)
+        _check_state(name, shapes)
+        self.reads_sparse: bool = getattr(shapes, "reads_sparse", False)
         self.calls: list[Call] = []  # of ops, in training and then in evaluation
         try:
             for key in (jax.random.key(0), None):

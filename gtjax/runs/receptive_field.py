@@ -52,6 +52,7 @@ def receptive_field(encoder: Any, sizes: Sizes, settings: BatchingSettings) -> i
     settings = dataclasses.replace(
         settings,
         positional="none",
+        sparse_forms=None,
         targets=lambda graph: {},
         scaling=None,
         prepare=plain,
