@@ -49,6 +49,22 @@ class Way:
 
 
 @dataclass(frozen=True)
+class CacheAdvice:
+    """How many rows of features a sampled run should keep in memory."""
+
+    rows: int
+    row_bytes: int
+    share: float  # of what batches ask for, that they find
+
+    def __str__(self) -> str:
+        size = self.rows * self.row_bytes / 2**30
+        return (
+            f"features in a file: --cache-rows {self.rows} ({size:.2g} GiB of the host) holds "
+            f"{100 * self.share:.0f} % of what is asked for, by degrees"
+        )
+
+
+@dataclass(frozen=True)
 class ChunksPrice:
     """Of one step in chunks."""
 
@@ -127,8 +143,12 @@ def ways(
     locality: Locality | None = None,
     chunks_refused: str | None = None,
     layers: int = 2,
+    cache: CacheAdvice | None = None,
 ) -> list[Way]:
-    """All that would run, in as much memory a device as there is; the exact ones come first."""
+    """All that would run, in as much memory a device as there is; the exact ones come first.
+
+    cache: of rows, for sampled batches whose features stay in a file.
+    """
     least = list(works.values())[-1]
     given = (works, nodes, edges, hardware, memory_bytes)
     found = _more_devices(*given, platform, devices, kernel)
@@ -144,6 +164,7 @@ def ways(
             single = STRATEGIES["single"]
             seconds = price(single, cut, least, MeshShape(), hardware, locality, kernel).seconds
         note = f"of {SEEDS:,} nodes with {NEIGHBOURS} neighbours a layer; only if asked for"
+        note += "" if cache is None else f"; {cache}"
         found.append(Way("--batching neighbours", peak, seconds, exact=False, note=note))
     return found
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from gtjax.batching.prepare import MessageEdges, check_stored, message_edges
+from gtjax.batching.row_cache import advised_rows, memory_bytes
 from gtjax.batching.table import BATCHINGS
 from gtjax.core.errors import UserError, one_of
 from gtjax.core.progress import Progress, ignore_progress
@@ -42,7 +43,7 @@ from gtjax.planner import (
     options,
     refuse_what_does_not_fit,
 )
-from gtjax.planner.beyond import LEAST_CHUNKS, Way, chunks_way, told, ways
+from gtjax.planner.beyond import LEAST_CHUNKS, CacheAdvice, Way, chunks_way, told, ways
 from gtjax.planner.candidates import exchange_of
 from gtjax.planner.choose import SAFE
 from gtjax.runs.abstract_step import Sizes, work_of
@@ -120,7 +121,8 @@ def _plan(
     common |= {"locality": locality, "prepared": prepared}
     made = make_plan(choices, cuts, works, hardware, **common)
     nodes, edges = prepared.edges.num_nodes, prepared.edges.num_edges
-    return _beside_one(made, works, nodes, edges, locality, _no_chunks(config))
+    cache = cache_advice(prepared.edges) if made.chosen is None else None
+    return _beside_one(made, works, nodes, edges, locality, _no_chunks(config), cache)
 
 
 def _no_chunks(config: TrainConfig) -> str | None:
@@ -135,6 +137,7 @@ def _beside_one(
     edges: int,
     locality: Locality | None = None,
     chunks_refused: str | None = None,
+    cache: CacheAdvice | None = None,
 ) -> Plan:
     """The plan, and what one device would take, where it is for more."""
     if made.chosen is None:
@@ -149,6 +152,7 @@ def _beside_one(
             kernel=made.kernel,
             locality=locality,
             chunks_refused=chunks_refused,
+            cache=cache,
         )
         made = dataclasses.replace(made, beyond=tuple(found))
     if made.devices == 1:
@@ -158,6 +162,16 @@ def _beside_one(
         nodes, edges, works, made.hardware, capacity=capacity, kernel=kernel, locality=locality
     )
     return dataclasses.replace(made, one_device_seconds=alone)
+
+
+def cache_advice(graph: Graph) -> CacheAdvice | None:
+    """How many rows sampled batches should keep: a node is drawn as often as edges leave it."""
+    row_bytes, degrees_n = 4 * graph.num_features, np.diff(graph.by_sender.offsets)
+    rows = advised_rows(degrees_n, row_bytes, memory_bytes() // 4) if row_bytes else 0
+    if not rows:
+        return None
+    most = np.partition(degrees_n, len(degrees_n) - rows)[len(degrees_n) - rows :]
+    return CacheAdvice(rows, row_bytes, float(most.sum() / degrees_n.sum()))
 
 
 def remats_of(config: TrainConfig) -> tuple[str, ...]:
@@ -251,6 +265,7 @@ def _on_one_device(config: TrainConfig, graph: Graph) -> TrainConfig:
         platform=jax.default_backend(),
         kernel=config.kernel,
         chunks_refused=_no_chunks(config),
+        cache=cache_advice(graph),
     )
     raise UserError(
         f"this step does not fit in {capacity / 2**30:.3g} GiB: it needs about "

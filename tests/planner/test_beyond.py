@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from gtjax.batching.config import BatchesConfig
 from gtjax.core.errors import UserError
+from gtjax.graph import Graph
 from gtjax.hardware.disk import Disk, measured_disk
 from gtjax.hardware.profile import from_json
 from gtjax.nn.config import GCNConfig
 from gtjax.planner import refuse_what_does_not_fit
-from gtjax.planner.beyond import chunks_price, ways
+from gtjax.planner.beyond import CacheAdvice, chunks_price, ways
 from gtjax.runs.abstract_step import Sizes, work_of
 from gtjax.runs.config import TrainConfig
-from gtjax.runs.planning import decided, plan
+from gtjax.runs.planning import cache_advice, decided, plan
 from gtjax.sharding.config import ParallelConfig
 from tests.planner.profiles import profile
 
@@ -97,3 +99,16 @@ def test_a_profile_keeps_the_disk(tmp_path):
     assert found.read > 1e6
     assert found.write > 1e6
     assert not list(tmp_path.iterdir())
+
+
+def test_sampling_is_listed_with_the_cache_that_it_wants():
+    """By hand: of out-degrees 6, 3, 1 the first two are nine tenths of what is asked for."""
+    senders = np.repeat([0, 1, 2], [6, 3, 1])
+    graph = Graph(senders, np.arange(10) % 4, np.zeros((5, 16), np.float32), np.zeros(5, int))
+    advice = cache_advice(graph)
+    assert advice == CacheAdvice(rows=2, row_bytes=64, share=0.9)
+    assert "--cache-rows 2" in str(advice)
+    work = work_of(config(), Sizes(NODES, EDGES, 128, 16))
+    given = ({"none": work}, NODES, EDGES, hardware(), 4 * 2**30)
+    assert str(advice) in ways(*given, platform="cpu", cache=advice)[-1].note
+    assert cache_advice(dataclasses.replace(graph, x_nf=np.zeros((5, 0), np.float32))) is None
