@@ -91,10 +91,10 @@ class Op:
         return named or able[-1]
 
     def all_kernels(self) -> tuple[Kernel, ...]:
-        """Those of its own, and XLA."""
-        from pallas_kernels.passes.xla import XLA
+        """Those of its own, and XLA's of every platform."""
+        from pallas_kernels.passes.xla import XLA, XLA_IN_PLACE
 
-        return *self.kernels, XLA
+        return *self.kernels, XLA, XLA_IN_PLACE
 
 
 KERNEL_PLATFORMS = {"cpu": ("cpu",), "gpu": ("gpu",), "tpu": ("tpu",), "xla": PLATFORMS}

@@ -56,7 +56,8 @@ def ours(folder: CaseFolder, kernel: str, order_n: np.ndarray | None = None) -> 
     """One of gtjax's kernels, on nodes in another order if that is given."""
     case = folder.case
     op, segment = OURS[case.kind]
-    (chosen,) = (each for each in op.all_kernels() if each.name == kernel)
+    able = (each for each in op.all_kernels() if jax.default_backend() in each.platforms)
+    (chosen,) = (each for each in able if each.name == kernel)
     if reason := chosen.why_not():
         raise Absent(reason)
     senders_e, receivers_e = folder.array("senders_e"), folder.array("receivers_e")

@@ -1,19 +1,18 @@
 """Rows of any length as dense tiles, so that reductions over edges need no scatter.
 
 Each row of a CSR becomes one tile of the narrowest width that holds it; a row longer than the
-widest (a hub) becomes several, whose results are merged afterwards, level by level. Work over a
+widest (a hub) becomes several, whose results are merged (`tile_sums.py`). Work over a
 tile is plain dense algebra on every platform, is deterministic, and a hub costs no more per edge
 than anybody else. The price is padding: about a quarter more slots than edges on power-law graphs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from pallas_kernels.edges import limits
@@ -122,56 +121,6 @@ def slots_of_edges(tiling: Tiling, num_edges: int) -> np.ndarray:
         slot_e[position_tw[inside_tw]] = slot_tw[inside_tw]
         base += columns_tw.size
     return slot_e
-
-
-def map_tiles(tiling: Tiling, of_tile: Callable[..., Any]) -> list[Any]:
-    """Apply `of_tile(rows_t, starts_t, columns_tw)` chunk by chunk; one result per width."""
-    return fold_tiles(tiling, lambda *chunk: (of_tile(*chunk), ()), ())[0]
-
-
-def fold_tiles(tiling: Tiling, of_tile: Callable[..., Any], total: Any) -> tuple[list[Any], Any]:
-    """The same for an `of_tile` that also gives something to add up, on top of `total`."""
-
-    def of_chunk(total: Any, chunk: Any) -> tuple[Any, Any]:
-        results, more = of_tile(*chunk)
-        return jax.tree.map(jnp.add, total, more), results
-
-    by_width = []
-    for tiles in tiling.tiles:
-        chunks = (tiles.rows_ct, tiles.starts_ct, tiles.columns_ctw)
-        if tiles.rows_ct.shape[0] == 1:
-            total, results = of_chunk(total, [array[0] for array in chunks])
-        else:
-            total, results = jax.lax.scan(of_chunk, total, chunks)
-            results = jax.tree.map(
-                lambda x, count=tiles.num_tiles: x.reshape(count, *x.shape[2:]), results
-            )
-        by_width.append(results)
-    return by_width, total
-
-
-def merge_into_rows(
-    tiling: Tiling, results: list[Any], merge_axis: Callable[[Any], Any], empty: Any
-) -> Any:
-    """Bring the results of tiles, trees with a leading axis of tiles, together as rows.
-
-    `merge_axis` reduces results stacked along axis 1; `empty` is the tree of numbers that merges
-    as nothing, which is also what rows without edges get.
-    """
-    whole = jax.tree.map(lambda *parts: jnp.concatenate(parts), *results)
-    for fan in tiling.merges:
-        level = merge_axis(_take(whole, fan, empty))
-        whole = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), whole, level)
-    return _take(whole, tiling.result_r, empty)
-
-
-def _take(whole: Any, index: jax.Array, empty: Any) -> Any:
-    def take(array: jax.Array, nothing: float) -> jax.Array:
-        # A number outside the array, -1 or one past the end, is nobody's result.
-        outside = jnp.where(index < 0, array.shape[0], index)
-        return array.at[outside].get(mode="fill", fill_value=nothing)
-
-    return jax.tree.map(take, whole, empty)
 
 
 def position_in_group(sizes_g: np.ndarray) -> np.ndarray:

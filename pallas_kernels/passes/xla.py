@@ -1,16 +1,18 @@
 """Any op over edges in plain XLA: the reference, and what runs where no kernel does.
 
 Works on dense tiles of rows (`edges/tiling.py`), a bounded chunk at a time: temporary memory is
-that of one result per tile, which is per node and per 64 edges of a hub. Nothing is scattered, and
-results are the same from run to run. The backward pass computes the messages again and
-differentiates them tile by tile: by receiver for the gradients of receivers, edges and what is
-shared, and over the edges sorted by sender for those of senders.
+that of one result per tile, which is per node and per 64 edges of a hub; on a GPU, where rows are
+written in place, that of one chunk. Nothing is scattered to where another may write, and results
+are the same from run to run. The backward pass computes the messages again and differentiates them
+tile by tile: by receiver for the gradients of receivers, edges and what is shared, and over the
+edges sorted by sender for those of senders.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial as bind
 from typing import Any, Literal
 
 import jax
@@ -18,8 +20,9 @@ import jax.numpy as jnp
 
 from pallas_kernels.edges.dropout import Dropout, keep_scale
 from pallas_kernels.edges.edges import Edges, Tilings
-from pallas_kernels.edges.tiling import fold_tiles, map_tiles, merge_into_rows
-from pallas_kernels.op import PLATFORMS, Kernel, Op
+from pallas_kernels.edges.tile_sums import map_slots, reduce_tiles
+from pallas_kernels.edges.tiling import Tiling
+from pallas_kernels.op import Kernel, Op
 from pallas_kernels.reductions import Slots, sum_axis
 
 Tree = Any
@@ -33,8 +36,10 @@ def forward(
     edges: Edges,
     edge: Tree,
     draw: Dropout | None,
+    *,
+    in_place: bool = False,
 ) -> Tree:
-    """The partial of every row over its edges."""
+    """The partial of every row over its edges; `in_place`: as `tile_sums.py` has it."""
 
     def of_tile(rows_t: jax.Array, starts_t: jax.Array, senders_tw: jax.Array) -> Tree:
         real_tw, senders_tw, positions_tw = slots(starts_t, senders_tw)
@@ -44,10 +49,15 @@ def forward(
         return op.reduce.of_slots(said, _slots(op, said, edges, positions_tw, real_tw, draw))
 
     by_receiver = tilings_of(edges).by_receiver
-    partials = map_tiles(by_receiver, of_tile)
     if op.reduce.per_edge:
-        return _in_edge_order(partials, edges)
-    return merge_into_rows(by_receiver, partials, op.reduce.merge_axis, op.reduce.nothing)
+        return _in_edge_order(map_slots(by_receiver, of_tile), edges)
+    return reduce_tiles(
+        by_receiver,
+        lambda *chunk: (of_tile(*chunk), (), ()),
+        op.reduce.merge_axis,
+        op.reduce.nothing,
+        in_place=in_place,
+    )[0]
 
 
 def backward(
@@ -61,6 +71,8 @@ def backward(
     saved: Tree,
     dout: jax.Array,
     draw: Dropout | None,
+    *,
+    in_place: bool = False,
 ) -> tuple[Tree, Tree, Tree, Tree]:
     """Gradients of receivers, senders, what is shared, and edges; None for whole numbers."""
     tilings = tilings_of(edges)
@@ -91,7 +103,7 @@ def backward(
         d_own, d_said, d_weights = pulled(
             compute, of_rows, positions_tw, real_tw, own, said, weights
         )
-        return (d_own, d_said), d_weights
+        return d_own, d_said, d_weights
 
     def sender_side(rows_t: jax.Array, starts_t: jax.Array, receivers_tw: jax.Array) -> Any:
         real_tw, receivers_tw, positions_tw = slots(starts_t, receivers_tw)
@@ -111,18 +123,21 @@ def backward(
             if op.reduce.per_edge
             else rows_of(terms, receivers_tw)
         )
-        return pulled(compute, of_columns, positions_tw, real_tw, own)[0]
+        (d_own,) = pulled(compute, of_columns, positions_tw, real_tw, own)
+        return d_own, (), ()
 
     floats_shared = _split(in_float32(shared))[0]
     nothing = jax.tree.map(jnp.zeros_like, floats_shared)
-    results, d_shared = fold_tiles(tilings.by_receiver, receiver_side, nothing)
-    d_own = [own for own, _ in results]
-    d_receiver = _rows_of_results(tilings.by_receiver, d_own)
-    by_width = zip(*(said for _, said in results), strict=True)
-    d_edge = [_in_edge_order(of_widths, edges) for of_widths in by_width]
+
+    def summed(tiling: Tiling, of_tile: Callable[..., Any], rows: Tree, total: Tree) -> Any:
+        no_sums = [0.0 for _ in _split(rows)[0]]
+        return reduce_tiles(tiling, of_tile, sum_axis, no_sums, total, in_place=in_place)
+
+    d_receiver, by_width, d_shared = summed(tilings.by_receiver, receiver_side, receiver, nothing)
+    d_edge = [_in_edge_order(of_widths, edges) for of_widths in zip(*by_width, strict=True)]
     d_sender: list[Any] = []
     if _split(sender)[0]:
-        d_sender = _rows_of_results(tilings.by_sender, map_tiles(tilings.by_sender, sender_side))
+        d_sender, _, _ = summed(tilings.by_sender, sender_side, sender, ())
     return (
         like(receiver, d_receiver),
         like(sender, d_sender),
@@ -135,14 +150,6 @@ def _in_edge_order(of_widths: Sequence[jax.Array], edges: Edges) -> jax.Array:
     """Numbers of all slots, `[tiles, slots, ...]` for each width, as those of the edges."""
     by_slot = jnp.concatenate([x.reshape(-1, *x.shape[2:]) for x in of_widths])
     return at_positions(by_slot, tilings_of(edges).slot_e)
-
-
-def _rows_of_results(tiling: Any, results: list[Any]) -> Any:
-    """Sums of tiles as rows; nothing where there is nothing to differentiate."""
-    if not jax.tree.leaves(results):
-        return []
-    nothing = jax.tree.map(lambda _: 0.0, results[0])
-    return merge_into_rows(tiling, results, sum_axis, nothing)
 
 
 def _of_slots(
@@ -249,4 +256,11 @@ def like(tree: Tree, gradients: list[jax.Array]) -> Tree:
     return jax.tree.map(lambda x: next(left).astype(x.dtype) if is_fraction(x) else None, tree)
 
 
-XLA = Kernel("xla", forward, backward, PLATFORMS, needs=("tiles",))
+XLA = Kernel("xla", forward, backward, ("cpu", "tpu"), needs=("tiles",))
+XLA_IN_PLACE = Kernel(
+    "xla",
+    bind(forward, in_place=True),
+    bind(backward, in_place=True),
+    ("gpu",),
+    needs=("tiles",),
+)

@@ -58,7 +58,9 @@ def propagate(
 
 def _passes(kernel: str | Kernel) -> PropagationPasses:
     chosen = DOT_PRODUCT.kernel(kernel) if isinstance(kernel, str) else kernel
-    return cpu.PASSES if chosen.name == "cpu" else xla.PASSES
+    if chosen.name == "cpu":
+        return cpu.PASSES
+    return xla.PASSES_IN_PLACE if "gpu" in chosen.platforms else xla.PASSES
 
 
 def propagation_needs(kernel: str | Kernel) -> tuple[EdgeForm, ...]:

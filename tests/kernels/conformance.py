@@ -15,6 +15,7 @@ import jax
 import pytest
 
 from pallas_kernels import DOT_PRODUCT, Kernel, Op
+from pallas_kernels.passes.xla import XLA_IN_PLACE
 from tests.kernels.interpreted import INTERPRETED
 
 
@@ -48,13 +49,14 @@ def native_kernels_of(op: Op, quick: bool = False) -> list:
 
 
 def kernels_of(op: Op, quick: bool = False) -> list:
-    """Those that run here."""
+    """Those that run here, and what XLA does on GPUs, which runs anywhere."""
     others = [
         pytest.param(k, id=k.name)
         for k in op.all_kernels()
         if jax.default_backend() in k.platforms and k.name != "cpu" and not k.why_not()
     ]
-    return native_kernels_of(op, quick) + others
+    in_place = [pytest.param(XLA_IN_PLACE, id="xla in place", marks=pytest.mark.slow)]
+    return native_kernels_of(op, quick) + others + in_place
 
 
 # Of dot-product attention.

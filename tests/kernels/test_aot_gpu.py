@@ -1,4 +1,4 @@
-"""The GPU kernels compile to machine code that spills nothing and has no atomics.
+"""The GPU kernels compile to machine code that spills nothing and has no atomics; XLA's way too.
 
 For A100 and H100, without either: by XLA's compiler and NVIDIA's assembler, which the extra
 `gtjax[aot]` brings. Whether they are fast, and right on the device itself, this cannot say.
@@ -72,3 +72,23 @@ def test_kernels_stay_in_registers_and_use_no_atomics(architecture, dtype, ops, 
             if shape in ("8x16", "8x8", "4x64", "1x256") and case in ATTENTION:
                 # Rows of both ends of an edge, for each of the two that are in flight
                 assert all(kernels[name]["wide loads"] >= 4 for name in ("forward", "senders"))
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+def test_what_runs_without_the_kernels_compiles_soon_and_takes_little_memory(architecture):
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.gpu_fallback", architecture],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+    found = {each["program"]: each for each in map(json.loads, run.stdout.splitlines())}
+    assert found["attention"]["seconds"] < 20
+    assert found["propagation"]["seconds"] < 40  # weights, rounds forward and backward
+    assert found["attention"]["temporary"] < 100 * 2**20
+    # At 99 million edges: a few numbers a head of every node, and nothing of the size of its row.
+    assert found["attention, larger"]["temporary"] < 2**30
+    assert found["attention, larger, more nodes"]["temporary"] < 1.2 * 2**30

@@ -17,6 +17,7 @@ import pytest
 from pallas_kernels.driver import segment
 from pallas_kernels.edges import EdgeList, build_edges, build_stacked_edges
 from pallas_kernels.native import why_not
+from pallas_kernels.passes.xla import XLA_IN_PLACE
 from tests.kernels.conformance import kernels_of, native_kernels_of
 from tests.kernels.op_cases import CASES, DROPOUT
 from tests.kernels.oracle import awkward_graphs
@@ -115,6 +116,11 @@ def assert_equals_reference(name, graph, kernel, dropout=None, shape=(), toleran
 @pytest.mark.parametrize(("name", "kernel"), of_cases(functools.partial(kernels_of, quick=True)))
 def test_everything_awkward_at_once(name, kernel):
     assert_equals_reference(name, "all at once", kernel, DROPOUT)
+
+
+@pytest.mark.parametrize("name", ["dot_product, bias", "mean, weights", "max"])
+def test_rows_written_in_place(name):
+    assert_equals_reference(name, "all at once", XLA_IN_PLACE, DROPOUT)
 
 
 @pytest.mark.parametrize("graph", [slow("prime"), "no edges"])

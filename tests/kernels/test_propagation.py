@@ -12,10 +12,12 @@ import pytest
 from pallas_kernels import segment_attention
 from pallas_kernels.edges import Dropout, EdgeList, build_edges, build_stacked_edges, keep_scale
 from pallas_kernels.native import why_not
+from pallas_kernels.passes.xla import XLA_IN_PLACE
 from pallas_kernels.propagation import cpu, propagate
 from tests.kernels.conformance import older_instructions
 from tests.kernels.oracle import awkward_graphs, dense_propagation
 from tests.kernels.test_attention import assert_agrees, edges_of, qkv
+from tests.marks import slow
 
 GRAPHS = awkward_graphs()
 HEADS = 3
@@ -27,7 +29,7 @@ FEW = [
     "one node, one loop",
 ]
 NATIVE = [] if why_not() else ["cpu", *(cpu.passes(name) for name in older_instructions())]
-KERNELS = ["xla", *NATIVE]
+KERNELS = ["xla", slow(XLA_IN_PLACE, name="xla in place"), *NATIVE]
 
 
 @functools.cache
