@@ -118,6 +118,8 @@ class BatchingSettings:
     """Forms of the edges that the kernels of the model's ops work on."""
     sparse_forms: tuple[Any, ...] | None = None
     """Forms of sparse features that the model's first layer works on; None: it reads arrays."""
+    label_input: bool = False
+    """Whether the model reads known labels."""
     task: str = ""
     """What is asked of the graph, in words that differ where its targets do."""
     targets: Callable[[Any], dict[str, Any]] = lambda graph: {}

@@ -340,6 +340,7 @@ class SampledBatches:
                 if edge_x is None
                 else padded_rows(edge_x[self._edge_ids(draw)], bounds.num_edges)
             ),
+            "shown_labels_n": self._shown_labels(nodes, there_r, seeds),
             "valid_n": there_r,
             "degree_n": draw.degrees_r.astype(np.float32),
             "node_ids_n": np.where(there_r, draw.nodes_r, host.graph.num_nodes).astype(np.uint32),
@@ -372,6 +373,23 @@ class SampledBatches:
             count = int(there_r[first:end].sum())
             gather_rows(self._table, nodes[start : start + count], out[first:end])
             start += count
+        return out
+
+    def _shown_labels(
+        self, nodes: np.ndarray, there_r: np.ndarray, seeds: int
+    ) -> np.ndarray | None:
+        """Training labels of all nodes but those that are asked, wherever these are met again.
+
+        Where all nodes of a batch are asked, the task hides some of them instead.
+        """
+        if not self._settings.label_input or not self._sampler.hops:
+            return None
+        known: dict[str, Any] = self._host.targets
+        asked = nodes[: int(there_r[:seeds].sum())]
+        shown = known["train"][nodes] & ~np.isin(nodes, asked)
+        labels = known["labels"][nodes]
+        out = np.full((len(there_r), *labels.shape[1:]), -1, np.int32)
+        out[there_r] = np.where(shown if labels.ndim == 1 else shown[:, None], labels, -1)
         return out
 
     def _edge_ids(self, draw: Draw) -> np.ndarray:

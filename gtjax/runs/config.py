@@ -61,7 +61,8 @@ class OptimConfig:
     average: float = 0.0
     """Decay of the moving average of the weights that is evaluated; 0 evaluates the last ones."""
     hidden_labels: float = 0.5
-    """With model.label_input: share of the training labels hidden, and predicted, in each step."""
+    """With model.label_input: share of the training labels hidden, and predicted, in each step; a
+    sampled step hides those of the nodes that it asks, and no others."""
 
     def __post_init__(self) -> None:
         _require(self.learning_rate > 0, "optim.learning_rate is positive", self.learning_rate)
@@ -170,11 +171,6 @@ class TrainConfig:
         _require(known, f"metric is one of {', '.join(metrics)}", repr(self.metric))
         rule = 'loss is "auto" or module:function'
         _require(self.asked.loss == "auto" or is_own(self.asked.loss), rule, repr(self.asked.loss))
-        if self.batches.batching == "neighbours" and setting_of(self.model, "label_input"):
-            raise ValueError(
-                "model.label_input shows the labels of all training nodes, of which a sampled step "
-                "sees few: leave it out, or use --batching full"
-            )
         for name, value in _numbers(self):
             _require(math.isfinite(value), f"{name} is finite", value)
 
@@ -186,6 +182,7 @@ class TrainConfig:
             positional=setting_of(self.model, "positional"),
             positional_size=setting_of(self.model, "positional_size"),
             forms=forms,
+            label_input=setting_of(self.model, "label_input"),
             task=json.dumps(tasks.task_to_json(task), sort_keys=True),
             targets=task.targets,
             seed=self.seed,

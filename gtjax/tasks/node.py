@@ -100,6 +100,8 @@ class NodeClassification(Labelled):
         """With labels as input: show some training labels, and ask for the others alone."""
         if not self.label_input:
             return super().training(inputs, targets, key)
+        if inputs.shown_labels_n is not None:  # a sampled batch hides what it asks by itself
+            return inputs, targets
         seed = jax.random.bits(key, (), jnp.uint32)
         shown_n, asked_n = hide_labels(
             _node_ids(inputs), targets["labels"], targets["train"], self.hidden_labels, seed

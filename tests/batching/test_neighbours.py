@@ -133,6 +133,33 @@ def test_with_all_edges_loss_and_gradients_are_those_of_the_whole_graph(graph, m
     assert any(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(got[1]))
 
 
+def test_labels_are_shown_but_those_of_nodes_that_are_asked(graph):
+    """As in a full batch that hides just these; what is not for training is never shown."""
+    model = SAGEConfig(hidden=8, layers=2, dropout=0.0, label_input=True)
+    program, batches = made(graph, model, sampled(batch_size=4))
+    full, whole = made(graph, model, BatchesConfig())
+    params, everything = program.initial_state().params, whole.at(0)
+    batch = batches.at(1)
+    ids, there = np.asarray(batch.inputs.node_ids_n), np.asarray(batch.inputs.valid_n)
+    asked = np.isin(np.asarray(everything.inputs.node_ids_n), ids[: batches.bounds.nodes[0]])
+    asked &= np.asarray(everything.targets["train"])
+    shown = np.asarray(batch.inputs.shown_labels_n)
+    assert (shown[there & ~graph.split_n["train"][np.where(there, ids, 0)]] == -1).all()
+    assert (shown >= 0).any()
+    labels, train = (np.asarray(everything.targets[name]) for name in ("labels", "train"))
+
+    def loss(params):
+        hidden = everything.inputs._replace(
+            shown_labels_n=jnp.where(jnp.asarray(train & ~asked), labels, -1)
+        )
+        outputs = full.run(params, everything, hidden, full.spread).outputs
+        targets = {**everything.targets, "train": jnp.asarray(asked)}
+        return batch.weight_n[0] * full.task.loss(outputs, targets)
+
+    got = loss_and_gradient(program)(params, batch, jnp.int32(1))
+    assert_same(got, jax.jit(jax.value_and_grad(loss))(params))
+
+
 @pytest.mark.parametrize("devices", [1, 4])
 def test_an_epoch_is_one_pass_over_the_labelled_training_nodes(graph, devices):
     """The mean over its batches is the loss of the whole graph, and so is the gradient."""
@@ -255,8 +282,6 @@ def test_fan_outs_that_are_none(fan_out):
 def test_what_a_sampled_step_cannot_see_is_refused(graph):
     with pytest.raises(UserError, match="mixes all nodes"):
         made(graph, GCNConfig(norm="batch"), sampled())
-    with pytest.raises(ValueError, match="label_input"):
-        made(graph, SAGEConfig(label_input=True), sampled())
 
 
 def test_a_draw_that_exceeds_the_shapes_makes_them_grow_and_is_counted(graph, monkeypatch):
