@@ -16,6 +16,10 @@ class PrepareConfig:
 
     symmetrise: bool = True
     """Let messages flow both ways along every edge."""
+    reverse: Literal["auto", "same", "opposite"] = "auto"
+    """Edge features of the reverse edges that are added: those of the edge, or of "opposite" sign,
+    which gives each edge type a type for the way back. "auto" is opposite for models that tell the
+    two apart (relational), and the same for all others."""
     self_loops: bool = True
     """Let every node attend to itself."""
     features: Literal["auto", "none", "row", "standard"] = "auto"

@@ -51,7 +51,7 @@ def prepare_graph(graph: Graph | StoredGraph, config: PrepareConfig) -> Graph:
         check_stored(graph, config)
         graph = required_graph(graph, "prepare_graph")
     if config.symmetrise:
-        graph = graph.symmetrised()
+        graph = graph.symmetrised(opposite=config.reverse == "opposite")
     return graph.with_self_loops() if config.self_loops else graph
 
 
@@ -61,7 +61,7 @@ def check_stored(graph: StoredGraph, config: PrepareConfig, *, in_place: bool = 
     Nor, if it is to be read in place, may edges be missing.
     """
     wanted = {"symmetrise": config.symmetrise, "self_loops": config.self_loops}
-    graph.check_prepared(**wanted, adds=not in_place)
+    graph.check_prepared(**wanted, opposite=config.reverse == "opposite", adds=not in_place)
 
 
 class MessageEdges(NamedTuple):

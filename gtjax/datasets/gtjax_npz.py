@@ -8,7 +8,8 @@ Keys, of which the first three are required and unknown ones are ignored:
     features      real [N, F], or sparse rows feat_indptr, feat_indices, feat_data, feat_shape
     labels        int [N], -1 where unlabelled; or [N, tasks] of 0, 1, -1; or real, NaN: unknown
     train_mask, val_mask, test_mask    bool [N], or [N, splits]
-    edge_type     int [E], becomes one-hot edge features
+    edge_type     int [E], becomes one-hot edge features (-1 for a reverse edge that is added later
+                  with --prepare.reverse opposite)
     edge_features real [E, K]
     names         bytes: names of nodes, classes and features (`gtjax.graph.Names`)
     graph_ids     int [N], where these are many graphs side by side; then also

@@ -161,15 +161,20 @@ class Graph:
             arrays, start=self.topology_fingerprint + ",".join(sorted(self.split_n))
         )
 
-    def symmetrised(self) -> Graph:
-        """Add the reverse of every edge that lacks it, with the same edge features."""
+    def symmetrised(self, *, opposite: bool = False) -> Graph:
+        """Add the reverse of every edge that lacks it, with the same edge features.
+
+        opposite: with features of the opposite sign instead, so that a model can tell an edge from
+                  its reverse: of a one-hot type, -1 is the type of the way back.
+        """
         if self.is_symmetric:
             return self
         missing_e = np.flatnonzero(self._lacks_reverse_e)
+        edge_x = None if self.edge_x_ef is None else self.edge_x_ef[missing_e]
+        if edge_x is not None and opposite:
+            edge_x = np.where(edge_x == 0, 0, -edge_x)  # and no zeros of two kinds
         result = self._with_more_edges(
-            self.receivers_e[missing_e],
-            self.senders_e[missing_e],
-            None if self.edge_x_ef is None else self.edge_x_ef[missing_e],
+            self.receivers_e[missing_e], self.senders_e[missing_e], edge_x
         )
         result.__dict__["is_symmetric"] = True  # fills the cached property, which costs a sort
         return result

@@ -262,11 +262,20 @@ class StoredGraph:
         """Whether conversion saw to it that every node has an edge to itself."""
         return self._facts["self_loops"]
 
-    def check_prepared(self, *, symmetrise: bool, self_loops: bool, adds: bool = False) -> None:
+    def check_prepared(
+        self, *, symmetrise: bool, self_loops: bool, opposite: bool = False, adds: bool = False
+    ) -> None:
         """Refuse a run that wants other edges than those that are stored.
 
+        opposite: whether features of reverse edges are to have the opposite sign.
         adds: whether the caller has all edges in memory, and can add what is missing.
         """
+        if opposite and self.num_edge_features and self._facts["added"]["symmetrise"]:
+            raise UserError(
+                f"reverse edges were added when {self.folder} was converted, with the features of "
+                f"the edges, and this run is to tell them apart. Convert the data again with "
+                f"--no-symmetrise, or run with --prepare.reverse same."
+            )
         asked = {"symmetrise": symmetrise, "self_loops": self_loops}
         stored = {"symmetrise": self.is_symmetrised, "self_loops": self.has_self_loops}
         for name, wanted in asked.items():

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
         GATv2Config,
         GCNConfig,
         GINConfig,
+        GPSConfig,
         GRANDConfig,
         ModelConfig,
         PolynormerConfig,
+        RelationalConfig,
         SAGEConfig,
         SGFormerConfig,
         TransformerConfig,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from gtjax.nn.gatv2 import GATv2, GATv2Conv
     from gtjax.nn.gcn import GCN, GCNConv
     from gtjax.nn.gin import GIN, GINConv
+    from gtjax.nn.gps import GPS
     from gtjax.nn.grand import GRAND
     from gtjax.nn.inputs import Inputs
     from gtjax.nn.labels import hide_labels, show_labels
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from gtjax.nn.noise import node_ids, uniform_bits
     from gtjax.nn.polynormer import Polynormer
     from gtjax.nn.pyg import load_pyg
+    from gtjax.nn.relational import Relational, RelationalConv
     from gtjax.nn.sage import GraphSAGE, SAGEConv
     from gtjax.nn.sgformer import SGFormer
     from gtjax.nn.transformer import GraphTransformer
@@ -44,14 +48,15 @@ if TYPE_CHECKING:
 _NAMES = {
     "block": "Block",
     "config": (
-        "DecoupledConfig GATConfig GATv2Config GCNConfig GINConfig GRANDConfig ModelConfig "
-        "PolynormerConfig SAGEConfig SGFormerConfig TransformerConfig"
+        "DecoupledConfig GATConfig GATv2Config GCNConfig GINConfig GPSConfig GRANDConfig "
+        "ModelConfig PolynormerConfig RelationalConfig SAGEConfig SGFormerConfig TransformerConfig"
     ),
     "decoupled": "DecoupledTransformer",
     "gat": "GAT GATConv",
     "gatv2": "GATv2 GATv2Conv",
     "gcn": "GCN GCNConv",
     "gin": "GIN GINConv",
+    "gps": "GPS",
     "grand": "GRAND",
     "inputs": "Inputs",
     "labels": "hide_labels show_labels",
@@ -60,6 +65,7 @@ _NAMES = {
     "noise": "node_ids uniform_bits",
     "polynormer": "Polynormer",
     "pyg": "load_pyg",
+    "relational": "Relational RelationalConv",
     "sage": "GraphSAGE SAGEConv",
     "sgformer": "SGFormer",
     "transformer": "GraphTransformer",
@@ -71,6 +77,7 @@ __all__ = [
     "GAT",
     "GCN",
     "GIN",
+    "GPS",
     "GRAND",
     "MODELS",
     "Block",
@@ -86,6 +93,7 @@ __all__ = [
     "GCNConv",
     "GINConfig",
     "GINConv",
+    "GPSConfig",
     "GRANDConfig",
     "GraphSAGE",
     "GraphTransformer",
@@ -94,6 +102,9 @@ __all__ = [
     "Neighbours",
     "Polynormer",
     "PolynormerConfig",
+    "Relational",
+    "RelationalConfig",
+    "RelationalConv",
     "SAGEConfig",
     "SAGEConv",
     "SGFormer",

@@ -31,6 +31,7 @@ UNSET: dict[str, Any] = {
     "attention_dtype": "float32",
     "remat": "none",
     "propagates": False,
+    "tells_direction": False,
 }
 
 
@@ -232,6 +233,31 @@ class GATv2Config(AdditiveConfig):
 
 
 @dataclass(frozen=True)
+class RelationalConfig(StackConfig):
+    """Relational attention, after R-GCN (Schlichtkrull et al. 2018): edge types count."""
+
+    residual: bool = True
+    """Add a linear layer of its input to the output of each convolution."""
+    heads: int = 8
+    """Attention heads; they divide the width, and the matrices of edge types are made of them."""
+    attention_dropout: float = 0.0
+    """Share of (edge, head) weights dropped in training."""
+    typed: bool = True
+    """Tell edge types apart, and an edge from its reverse; without, edge features are not seen."""
+
+    @property
+    def tells_direction(self) -> bool:
+        """Whether features of reverse edges are to have the opposite sign."""
+        return self.typed
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(self, "heads")
+        heads_divide(self)
+        shares(self, "attention_dropout")
+
+
+@dataclass(frozen=True)
 class PolynormerConfig:
     """Polynormer (Deng et al. 2024): gated attention over edges, then over all nodes."""
 
@@ -333,6 +359,46 @@ class SGFormerConfig(StackConfig):
                 "model.jumping: the branches of SGFormer are equally wide, so layers cannot stand "
                 'side by side ("concat"). Use "last", "sum" or "max".'
             )
+
+
+@dataclass(frozen=True)
+class GPSConfig:
+    """GraphGPS (Rampasek et al. 2022): message passing and attention to all nodes in a layer."""
+
+    hidden: int = 64
+    """Width of the model."""
+    layers: int = 3
+    """Number of layers."""
+    local: Literal["gcn", "sage", "gin", "gat"] = "gcn"
+    """The message passing of a layer; edge features go into "gat"."""
+    heads: int = 4
+    """Heads of the global attention, and of "gat"; they divide the width."""
+    feed_forward: float = 2.0
+    """Width of the feed-forward layers over that of the model."""
+    norm: Norm = "batch"
+    """Normalisation after each branch; "batch" is over the nodes of the graph."""
+    dropout: float = 0.3
+    """Share of hidden values dropped in training."""
+    input_dropout: float = 0.0
+    """Share of node features dropped in training."""
+    positional: Positional = "none"
+    """Positional encoding added to the input."""
+    positional_size: int = 16
+    """Width of the positional encoding."""
+    label_input: bool = False
+    """Feed known training labels as input and learn to predict the ones hidden at random."""
+
+    @property
+    def global_attention(self) -> bool:
+        """Every node depends on every other."""
+        return True
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "hidden", "layers", "heads", "positional_size")
+        heads_divide(self)
+        shares(self, "dropout", "input_dropout")
+        if self.feed_forward <= 0:
+            raise ValueError(f"model.feed_forward is positive; found {self.feed_forward}")
 
 
 def at_least_one(config: Any, *names: str) -> None:

@@ -69,9 +69,11 @@ MODELS: dict[str, ModelEntry] = {
     "gin": ModelEntry("gtjax.nn.gin:GIN", configs.GINConfig),
     "gat": ModelEntry("gtjax.nn.gat:GAT", configs.GATConfig),
     "gatv2": ModelEntry("gtjax.nn.gatv2:GATv2", configs.GATv2Config),
+    "relational": ModelEntry("gtjax.nn.relational:Relational", configs.RelationalConfig),
     "polynormer": ModelEntry("gtjax.nn.polynormer:Polynormer", configs.PolynormerConfig),
     "grand": ModelEntry("gtjax.nn.grand:GRAND", configs.GRANDConfig),
     "sgformer": ModelEntry("gtjax.nn.sgformer:SGFormer", configs.SGFormerConfig),
+    "gps": ModelEntry("gtjax.nn.gps:GPS", configs.GPSConfig),
 }
 
 

@@ -174,6 +174,14 @@ class TrainConfig:
         for name, value in _numbers(self):
             _require(math.isfinite(value), f"{name} is finite", value)
 
+    @property
+    def preparation(self) -> PrepareConfig:
+        """What is done to the graph, where the model has a say in it."""
+        if self.prepare.reverse != "auto":
+            return self.prepare
+        opposite = setting_of(self.model, "tells_direction")
+        return replace(self.prepare, reverse="opposite" if opposite else "same")
+
     def batching(self, forms: tuple[Any, ...], task: tasks.Task) -> BatchingSettings:
         """The part of this config that what a step sees depends on, and the forms of its edges."""
         return BatchingSettings(
@@ -187,7 +195,7 @@ class TrainConfig:
             targets=task.targets,
             seed=self.seed,
             parallel=self.parallel,
-            prepare=self.prepare,
+            prepare=self.preparation,
             batches=self.batches,
         )
 

@@ -267,7 +267,7 @@ class Run:
             with self.clock.on("reading the graph"):
                 if self.source.stored is not None:
                     place = self.source.in_place
-                    check_stored(self.source.stored, config.prepare, in_place=place)
+                    check_stored(self.source.stored, config.preparation, in_place=place)
                 whole = self.source.graph
             if folder is not None:
                 check_same_graph(folder, whole)

@@ -79,7 +79,7 @@ def plan(
     if isinstance(graph, str | Path):
         graph = load(graph, split=config.split)
     if isinstance(graph, StoredGraph):
-        check_stored(graph, config.prepare)
+        check_stored(graph, config.preparation)
     known = graph if isinstance(graph, Sizes) else config.prepared(required_graph(graph, "plan"))
     return _plan(known, config, hardware, progress)
 
@@ -113,7 +113,7 @@ def _plan(
         refused = _no_chunks(config)
         return _beside_one(made, works, graph.nodes, graph.edges, chunks_refused=refused)
     progress(0.6, "cutting the graph")
-    prepared = message_edges(graph, config.prepare, setting_of(config.model, "hidden"))
+    prepared = message_edges(graph, config.preparation, setting_of(config.model, "hidden"))
     cuts = GraphCuts(
         prepared.edges, config.seed, lambda done, text: progress(0.6 + 0.3 * done, text)
     )

@@ -368,8 +368,10 @@ def couples_nodes(model: Any) -> str | None:
     if setting_of(model, "norm") == "batch":
         return '--model.norm batch (others are "layer", "rms" and "none")'
     if setting_of(model, "global_attention"):
-        layers = getattr(model, "global_layers", None)
-        return f"--model.global-{'attention' if layers is None else f'layers {layers}'}"
+        if (layers := getattr(model, "global_layers", None)) is not None:
+            return f"--model.global-layers {layers}"
+        known = "global_attention" in {each.name for each in dataclasses.fields(model)}
+        return "--model.global-attention" if known else f"--model {model_name(model)}"
     return None
 
 

@@ -150,7 +150,7 @@ class TrainedRun:
         """The graph in memory; a stored one stays where it is if it was trained so."""
         in_place = BATCHINGS[self.config.batches.batching].reads_stored or self._memory is not None
         if in_place and isinstance(graph, StoredGraph):
-            check_stored(graph, self.config.prepare, in_place=True)
+            check_stored(graph, self.config.preparation, in_place=True)
             return cast("Graph", graph)  # it has the surface that is read here
         return required_graph(graph, function)
 

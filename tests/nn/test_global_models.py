@@ -37,7 +37,7 @@ def by_head(x, heads=HEADS):
 
 def made(name, **changes):
     config = MODELS[name].config(hidden=HIDDEN, layers=2, heads=HEADS, **changes)
-    sizes = Sizes(FEATURES, EDGE_FEATURES if name == "polynormer" else 0, 0, 3)
+    sizes = Sizes(FEATURES, EDGE_FEATURES if name in ("polynormer", "gps") else 0, 0, 3)
     model = MODELS[name].make(config, sizes, rngs=nnx.Rngs(params=1))
     graphdef, params = nnx.split(model)
     rng = np.random.default_rng(5)  # so that vectors that start as zeros or ones count
@@ -98,6 +98,25 @@ def dense_sgformer(model, x, senders, receivers):
     return 0.8 * local + 0.2 * x
 
 
+def dense_gps(model, x, edge_x, senders, receivers):
+    x = apply(model.input.features, x)
+    for layer in model.layers:
+        local = dense_conv(layer.config.local, layer.local, x, edge_x, senders, receivers)
+        q, k = (sigmoid(by_head(apply(each, x))) for each in (layer.query, layer.key))
+        weights = np.einsum("nhd,mhd->nmh", q, k)
+        weights /= weights.sum(axis=1, keepdims=True)
+        mixed = np.einsum("nmh,mhd->nhd", weights, by_head(apply(layer.value, x)))
+        mixed = apply(layer.mix, mixed.reshape(x.shape))
+        h = over_nodes(layer.local_norm, x + local) + over_nodes(layer.global_norm, x + mixed)
+        x = over_nodes(layer.norm, h + apply(layer.down, relu(apply(layer.up, h))))
+    return x
+
+
+def over_nodes(norm, x):
+    x = x - x.mean(axis=0)
+    return x / np.sqrt(np.square(x).mean(axis=0) + 1e-5) * number(norm.scale) + number(norm.bias)
+
+
 @pytest.fixture(scope="module")
 def rows():
     rng = np.random.default_rng(4)
@@ -125,7 +144,14 @@ def test_sgformer_is_its_definition(rows, edges):  # noqa: F811
     np.testing.assert_allclose(got, dense_sgformer(model, rows[0], *edges), atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["polynormer", "sgformer"])
+@pytest.mark.parametrize("local", ["gcn", "sage", "gin", "gat"])
+def test_gps_is_its_definition(local, rows, edges):  # noqa: F811
+    model = made("gps", local=local)
+    got = ran(model, *rows, LocalNeighbours(*edges, NODES))
+    np.testing.assert_allclose(got, dense_gps(model, *rows, *edges), atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["polynormer", "sgformer", "gps"])
 def test_padding_changes_nothing(name, rows, edges):  # noqa: F811
     x, edge_x = rows
     model, more = made(name), np.full((4, FEATURES), 7.0)
@@ -149,6 +175,8 @@ def test_parameters_are_those_of_the_definition():
     assert count("polynormer", global_layers=0) == first + 2 * local
     assert count("polynormer", global_layers=2) == first + 2 * (local + everywhere) + norm + square
     gcn = (f * d + d + norm) + (square + norm)
+    block = 4 * square + 2 * d * 2 * d + 3 * d + 3 * norm
+    assert count("gps", local="gat") == first + 2 * (block + d * d + 2 * d + e * h + d)
     assert count("sgformer") == first + norm + 3 * (d * h * d + h * d) + norm + gcn
 
 
@@ -156,3 +184,4 @@ def test_what_mixes_all_nodes_is_named():
     assert couples_nodes(MODELS["polynormer"].config()) == "--model.global-layers 1"
     assert couples_nodes(MODELS["polynormer"].config(global_layers=0)) is None
     assert couples_nodes(MODELS["sgformer"].config()) == "--model.global-layers 1"
+    assert couples_nodes(MODELS["gps"].config(norm="layer")) == "--model gps"

@@ -17,8 +17,10 @@ from gtjax.nn.config import (
     GATv2Config,
     GCNConfig,
     GINConfig,
+    GPSConfig,
     GRANDConfig,
     PolynormerConfig,
+    RelationalConfig,
     SAGEConfig,
     SGFormerConfig,
     TransformerConfig,
@@ -137,6 +139,8 @@ OTHERS = [
     # Steps that overshoot grow what rounding differs by, so dropout is small.
     PolynormerConfig(16, 2, 2, 4, dropout=0.1, global_dropout=0.1),
     SGFormerConfig(hidden=16, layers=2, heads=2),
+    GPSConfig(hidden=16, layers=2, heads=4, local="gat", norm="layer", dropout=0.1),
+    RelationalConfig(hidden=16, layers=2, heads=4, attention_dropout=0.2),
     GRANDConfig(hidden=4, layers=3, norm="batch"),
 ]
 
