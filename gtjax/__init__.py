@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         register_model,
     )
     from gtjax.partition import Partition, partition_graph
-    from gtjax.recipes.config import RecipeConfig
+    from gtjax.recipes.config import RecipeConfig, SmoothConfig
     from gtjax.runs.config import OptimConfig, RuntimeConfig, TrainConfig, read_config
     from gtjax.runs.loop import fit
     from gtjax.runs.planning import Sizes, plan
@@ -89,6 +89,7 @@ _HOME = {
     "SAGEConfig": "gtjax.nn.config",
     "SGFormerConfig": "gtjax.nn.config",
     "Sizes": "gtjax.runs.planning",
+    "SmoothConfig": "gtjax.recipes.config",
     "StepCost": "gtjax.runs.step_cost",
     "StoredGraph": "gtjax.graph",
     "Task": "gtjax.tasks.base",
@@ -151,6 +152,7 @@ __all__ = [
     "SAGEConfig",
     "SGFormerConfig",
     "Sizes",
+    "SmoothConfig",
     "StepCost",
     "StoredGraph",
     "Task",

@@ -125,8 +125,7 @@ def numbered_key(key: jax.Array, number: int | jax.Array) -> jax.Array:
 
 def needs_classes(name: str, task: Task, batching: str) -> str | None:
     """Refuses what is not a choice of one class a node, and steps that see no unlabelled nodes."""
-    one_class = isinstance(task, NodeClassification) and task.OF == "node" and not task.multilabel
-    if not one_class:
+    if not is_one_class(task):
         return (
             f"--recipe.{name} compares probabilities of classes of nodes: it is for --task node "
             f"with one class a node. Leave it out for this task."
@@ -137,6 +136,11 @@ def needs_classes(name: str, task: Task, batching: str) -> str | None:
             f"those that it is asked for alone. Use --batching full or clusters."
         )
     return None
+
+
+def is_one_class(task: Task) -> bool:
+    """Whether a task asks for one of several classes of each node."""
+    return isinstance(task, NodeClassification) and task.OF == "node" and not task.multilabel
 
 
 def nodes_of(inputs: Inputs, targets: Targets) -> jax.Array:

@@ -1,11 +1,13 @@
 """The settings of all recipes; free of jax, so that `--help` is instant.
 
-A recipe is used where its first number is above 0; any of them go together.
+A recipe is used where its first number is above 0; any of them go together. What is done after
+training has settings of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -45,3 +47,32 @@ class RecipeConfig:
             )
         if self.flag_size <= 0:
             raise ValueError(f"recipe.flag_size is positive; found {self.flag_size}")
+
+
+@dataclass(frozen=True)
+class SmoothConfig:
+    """What is done to the answers of the best parameters; see `gtjax/recipes/smooth.py`."""
+
+    method: Literal["none", "labels", "correct_and_smooth"] = "none"
+    """"correct_and_smooth" spreads the errors on training nodes, then answers and labels, along
+    edges (Huang et al. 2020); "labels" spreads training labels alone, for comparison."""
+    correct: float = 0.8
+    """Share of neighbours in each round of spreading errors."""
+    smooth: float = 0.8
+    """Share of neighbours in each round of spreading answers, or labels."""
+    rounds: int = 50
+    """Rounds of each."""
+    scale: float = 0.0
+    """What spread errors are multiplied by, those of training nodes held in each round; 0 makes
+    them as large as errors on training nodes are on average."""
+    choose: bool = False
+    """Choose both shares among a few, by the metric of validation."""
+
+    def __post_init__(self) -> None:
+        for name in ("correct", "smooth"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"smooth.{name} is in 0..1; found {getattr(self, name)}")
+        if self.rounds < 1:
+            raise ValueError(f"smooth.rounds is at least 1; found {self.rounds}")
+        if self.scale < 0:
+            raise ValueError(f"smooth.scale is not negative; found {self.scale}")

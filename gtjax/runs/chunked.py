@@ -37,6 +37,7 @@ from gtjax.chunks.sizes import row_and_table_bytes
 from gtjax.core.errors import UserError
 from gtjax.nn import Inputs
 from gtjax.nn.recompute import nothing_recomputed
+from gtjax.recipes.smooth import no_chunks
 from gtjax.runs.program import Outputs, Params, Program, State
 
 Told = Callable[[str], None]
@@ -57,6 +58,8 @@ class ChunkedProgram:
                 f"--batching chunks (and --memory) answer a question of each node; this task asks "
                 f"of each {program.task.OF}. Use --batching full, or --task node."
             )
+        if program.config.smooth.method != "none":
+            raise UserError(no_chunks(program.config.smooth))
         self._nodes, self._edges = _given(graph)
         self._functions: dict[str, ChunkedFunction] = {}
         self.sizes = sizes or self._fitting_sizes()

@@ -25,7 +25,7 @@ from gtjax.batching.config import BatchesConfig, BatchingSettings, PrepareConfig
 from gtjax.core.errors import UserError
 from gtjax.nn import models
 from gtjax.nn.config import TransformerConfig, setting_of
-from gtjax.recipes.config import RecipeConfig
+from gtjax.recipes.config import RecipeConfig, SmoothConfig
 from gtjax.sharding.config import ParallelConfig
 from gtjax.tasks import base as tasks
 from gtjax.tasks.config import TaskConfig
@@ -149,6 +149,7 @@ class TrainConfig:
     """The settings of the model, of whose class there is one for each model."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
+    smooth: SmoothConfig = field(default_factory=SmoothConfig)
     asked: Annotated[TaskConfig, tyro.conf.arg(name="")] = field(default_factory=TaskConfig)
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
 

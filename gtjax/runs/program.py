@@ -32,6 +32,7 @@ from gtjax.nn.models import model_entry, model_name
 from gtjax.nn.shapes import embedding_width
 from gtjax.recipes.base import Loss, Pass
 from gtjax.recipes.recipes import recipes_of
+from gtjax.recipes.smooth import smoother_of
 from gtjax.runs.config import TrainConfig
 from gtjax.runs.facts import GraphFacts
 from gtjax.runs.optimiser import make_optimiser
@@ -53,6 +54,12 @@ class Outputs(NamedTuple):
 
     outputs: Any
     embeddings_nf: jax.Array
+    smoothed: Any = None  # the outputs after what `--smooth` does, if it does
+
+    @property
+    def answers(self) -> Any:
+        """What a prediction is made from."""
+        return self.outputs if self.smoothed is None else self.smoothed
 
 
 class State(NamedTuple):
@@ -83,6 +90,9 @@ class Program:
         self._scaling = None if fitted is None else Scaling.from_json(fitted)
         self._makers = Makers(config, graph, task)
         self.calls = self._makers.calls
+        self._smoother = smoother_of(config.smooth, task, config.batches.batching)
+        if self._smoother is not None:
+            self._record_smoothing(graph.num_classes)
         works = [call.work for call in self.calls]
         self.spread = spread(config.parallel, works, devices)  # for evaluation and prediction
         self.batching = one_of(BATCHINGS, config.batches.batching, "--batching")
@@ -144,16 +154,7 @@ class Program:
     def run(self, params: Params, batch: Batch, inputs: Inputs, spread: Spread) -> Outputs:
         """The model over the batch's edges, as they are laid out for the strategy of `spread`."""
         model, inputs = self.model(params), readable(inputs, spread, self.config.kernel)
-        assert batch.inputs.degree_n is not None
-        neighbours = BoundNeighbours(
-            spread,
-            batch.layout,
-            batch.inputs.degree_n,
-            self.config.kernel,
-            self.wire,
-            batch.sum_scale_n,
-            batch.hops,
-        )
+        neighbours = self._neighbours(batch, spread)
         embeddings_nf = model.encoder(inputs, neighbours)
         if (hops := batch.hops) is not None:  # of the seeds alone, whatever it has computed
             embeddings_nf = hops.rows(embeddings_nf, 0)
@@ -162,6 +163,18 @@ class Program:
         for name, value in _named("output", outputs):
             inputs.see(name, value)
         return Outputs(outputs, embeddings_nf)
+
+    def _neighbours(self, batch: Batch, spread: Spread) -> BoundNeighbours:
+        assert batch.inputs.degree_n is not None
+        return BoundNeighbours(
+            spread,
+            batch.layout,
+            batch.inputs.degree_n,
+            self.config.kernel,
+            self.wire,
+            batch.sum_scale_n,
+            batch.hops,
+        )
 
     def loss(
         self, params: Params, batch: Batch, step: jax.Array, watch: Watch | None = None
@@ -250,15 +263,46 @@ class Program:
         def run(inputs: Inputs) -> tuple[Any, jax.Array]:
             return self.run(params, batch, inputs, self.spread)
 
-        outputs = Outputs(*self.task.predictions(run, batch.inputs, batch.targets))
-        return outputs, self.metrics_of(outputs.outputs, batch.targets, ("train", "val", "test"))
+        outputs = Outputs(*self.task.predictions(run, batch.inputs, batch.targets)[:2])
+        metrics = self.metrics_of(outputs.outputs, batch.targets, ("train", "val", "test"))
+        if self._smoother is not None:
+            smoothed, shares = self._smoothed(outputs.outputs, batch)
+            outputs = outputs._replace(smoothed=smoothed)
+            metrics |= self.metrics_of(smoothed, batch.targets, ("val", "test"), called="smoothed_")
+            metrics |= {"smooth_correct": shares[0], "smooth_smooth": shares[1]}
+        return outputs, metrics
+
+    def _smoothed(self, outputs: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        assert self._smoother is not None
+        targets, task = batch.targets, self.task
+
+        def goodness(outputs: jax.Array) -> jax.Array:
+            return task.goodness(task.metrics(outputs, targets, "val")[task.metric])
+
+        return self._smoother(outputs, targets, self._neighbours(batch, self.spread), goodness)
+
+    def _record_smoothing(self, classes: int) -> None:
+        """Note what it asks of edges, as is noted of the model."""
+
+        def run() -> tuple[jax.Array, jax.Array]:
+            degree_n, logits_nc = jnp.ones(2), jnp.zeros((2, classes))
+            targets = {"train": degree_n > 0, "labels": jnp.zeros(2, jnp.int32)}
+            neighbours = RecordingNeighbours(degree_n, self.calls)
+            assert self._smoother is not None
+            return self._smoother(logits_nc, targets, neighbours, jnp.sum)
+
+        jax.eval_shape(run)
 
     def metrics_of(
-        self, outputs: Any, targets: dict[str, jax.Array], splits: tuple[str, ...]
+        self,
+        outputs: Any,
+        targets: dict[str, jax.Array],
+        splits: tuple[str, ...],
+        called: str = "",
     ) -> dict[str, jax.Array]:
-        """Metrics of some splits, from the outputs of all nodes."""
+        """Metrics of some splits, from the outputs of all nodes; their names begin as `called`."""
         return {
-            f"{split}_{name}": value
+            f"{split}_{called}{name}": value
             for split in splits
             for name, value in self.task.metrics(outputs, targets, split).items()
         }

@@ -169,7 +169,7 @@ class TrainedRun:
         self, outputs: Outputs, graph: Graph, batch: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """A row each of what has answers, and the pairs, if those have."""
-        answers = self.task.answers(outputs.outputs)
+        answers = self.task.answers(outputs.answers)
         if self.task.OF != "pair":
             rows = np.asarray(answers)
             return (in_graph_order(batch, rows) if self.task.OF == "node" else rows), None
