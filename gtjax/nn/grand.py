@@ -8,10 +8,12 @@ training does not scale up what it keeps: evaluation scales all features down in
 
 An edge costs K rows as wide as the features, but as narrow as the model where nothing comes between
 propagation and the first matrix (no normalisation, no dropout of features, or evaluation):
-propagation is linear, so the matrix goes first. The gradient needs no edges at all unless it does.
+propagation is linear, so the matrix goes first. Otherwise the gradient needs no edges at all.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +39,8 @@ class GRAND(nnx.Module):
     def __init__(self, config: GRANDConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         self.config, self.sizes = config, sizes
         self.width = joined_width(config, sizes)
+        self.narrows = config.norm == "none" and config.hidden < self.width
+        self.reads_sparse = self.narrows and config.input_dropout == 0
         self.input_norm = make_norm(config.norm, self.width, rngs=rngs)
         self.linear = dense(self.width, config.hidden, bias=False, rngs=rngs)
         self.bias = nnx.Param(jnp.zeros(config.hidden))
@@ -45,18 +49,13 @@ class GRAND(nnx.Module):
     def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
         """Embeddings of all nodes, [nodes, hidden]."""
         config, noise = self.config, inputs.noise
-        x_nf = joined(config, self.sizes, inputs)
-        if noise.quiet:
-            x_nf *= 1 - config.drop_nodes
-        else:
-            x_nf = noise.drop_nodes(x_nf, config.drop_nodes)
-        untouched = config.norm == "none" and (noise.quiet or config.input_dropout == 0)
+        x_nf: Any = joined(config, self.sizes, inputs)
         valid_n = neighbours.last(1).own(inputs.valid_n)
-        if untouched and config.hidden < self.width:
-            h_nf = self._propagated(self.linear(x_nf), noise, neighbours)
+        if self.narrows and (noise.quiet or config.input_dropout == 0):
+            h_nf = self._dropped(self.linear(x_nf), noise)
+            h_nf = self._propagated(h_nf, noise, neighbours)
         else:
-            padding = -self.width % DIVISIBLE
-            x_nf = jnp.pad(x_nf, ((0, 0), (0, padding)))
+            x_nf = jnp.pad(self._dropped(x_nf, noise), ((0, 0), (0, -self.width % DIVISIBLE)))
             x_nf = self._propagated(x_nf, noise, neighbours)[:, : self.width]
             inputs.see("propagated", x_nf)
             x_nf = noise.drop(self.input_norm(x_nf, valid_n), config.input_dropout)
@@ -64,6 +63,11 @@ class GRAND(nnx.Module):
         h_nf = jax.nn.relu(h_nf + self.bias[...])
         inputs.see("hidden", h_nf)
         return self.norm(h_nf, valid_n)
+
+    def _dropped(self, x_nf: jax.Array, noise: Noise) -> jax.Array:
+        """Without the rows of some nodes; in evaluation less of all."""
+        rate = self.config.drop_nodes
+        return (1 - rate) * x_nf if noise.quiet else noise.drop_nodes(x_nf, rate)
 
     def _propagated(self, x_nf: jax.Array, noise: Noise, neighbours: Neighbours) -> jax.Array:
         """The mean of x, A x, ... and A^K x."""

@@ -18,6 +18,7 @@ from gtjax.nn.config import (
     GATv2Config,
     GCNConfig,
     GINConfig,
+    GRANDConfig,
     PolynormerConfig,
     SAGEConfig,
     SGFormerConfig,
@@ -44,6 +45,7 @@ MODELS = {
     "decoupled": DecoupledConfig(**SHAPE, layers=2, heads=2),
     "polynormer": PolynormerConfig(**SHAPE, layers=1, heads=2),
     "sgformer": SGFormerConfig(**SHAPE, layers=1),
+    "grand": GRANDConfig(**(SHAPE | {"input_dropout": 0.0}), layers=2),
     "gcn with labels": GCNConfig(
         **SHAPE, layers=1, label_input=True, positional="random_walk", positional_size=3
     ),
