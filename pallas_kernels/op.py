@@ -83,12 +83,16 @@ class Op:
         platform = platform or jax.default_backend()
         able = [k for k in self.all_kernels() if platform in k.platforms]
         if name == "auto":
-            return next(k for k in able if not k.why_not())
+            return next(k for k in able if not self.why_not(k))
         check_kernel(name, platform)
         named = next((k for k in able if k.name == name), None)
-        if named is not None and (reason := named.why_not()):
+        if named is not None and (reason := self.why_not(named)):
             raise ValueError(f"kernel {name!r} cannot run: {reason}. Use auto.")
         return named or able[-1]
+
+    def why_not(self, kernel: Kernel) -> str | None:
+        """What keeps a kernel of this op from running here, if anything."""
+        return kernel.why_not() or DISTRUSTED.get((self.name, kernel.name))
 
     def all_kernels(self) -> tuple[Kernel, ...]:
         """Those of its own, and XLA's of every platform."""
@@ -96,6 +100,9 @@ class Op:
 
         return *self.kernels, XLA, XLA_IN_PLACE
 
+
+# Kernels that were found wrong on this machine, by the names of op and kernel, and what is wrong.
+DISTRUSTED: dict[tuple[str, str], str] = {}
 
 KERNEL_PLATFORMS = {"cpu": ("cpu",), "gpu": ("gpu",), "tpu": ("tpu",), "xla": PLATFORMS}
 

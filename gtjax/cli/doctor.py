@@ -17,6 +17,10 @@ from gtjax.cli.arguments import parse
 class Doctor:
     """Check this machine's installation."""
 
+    check: bool = False
+    """Also run every op with every kernel that runs here, in all types, forward and backward: say
+    whether they agree with XLA, and how long they take beside it and beside what memory allows."""
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -33,7 +37,7 @@ class Machine:
 
 def run(argv: list[str]) -> int:
     """Print what was found; exit code 1 if something needs fixing."""
-    parse(Doctor, "doctor", argv)
+    arguments = parse(Doctor, "doctor", argv)
     machine, devices, error = _look()
     lines = [f"{name:<18}{version}" for name, version in machine.versions.items()]
     lines += [f"{'device':<18}{device}" for device in devices]
@@ -42,19 +46,42 @@ def run(argv: list[str]) -> int:
         problems.insert(0, f"jax cannot start: {error}")
     else:
         lines += _kernels()
+    if arguments.check and not error:
+        print("\n".join(lines), flush=True)
+        lines = []
+        problems += _checked()
     lines += [f"problem: {problem}" for problem in problems] or ["no problems found"]
     print("\n".join(lines))
     return 1 if problems else 0
 
 
+def _checked() -> list[str]:
+    """Print the table of kernels, row by row; gives what is wrong in it."""
+    import jax
+
+    from gtjax.hardware import kernel_table
+
+    print(kernel_table.HEADER, flush=True)
+    wrong = []
+    for row in kernel_table.table(jax.default_backend()):
+        print(row, flush=True)
+        if not row.agrees:
+            wrong.append(
+                f"kernel {row.kernel} of {row.op} in {row.dtype} is wrong here ({row.worst}): "
+                "use --kernel xla, and attach this output to a bug report"
+            )
+    return wrong
+
+
 def _kernels() -> list[str]:
-    """The kernel that each op runs with, and those that would be faster if they could run."""
+    """Which kernels run, why others do not, and the one that each op runs with."""
     from gtjax.sharding import kernels
 
+    lines = [
+        f"{'kernel ' + name:<18}{state}" for name, state in kernels.states_of_kernels().items()
+    ]
     in_use = kernels.kernels_in_use("auto").items()
-    lines = [f"{'kernel of ' + op:<26}{kernel}" for op, kernel in in_use]
-    missing = kernels.missing_kernels().items()
-    return lines + [f"note: kernel {name} is not in use: {reason}" for name, reason in missing]
+    return lines + [f"{'kernel of ' + op:<26}{kernel}" for op, kernel in in_use]
 
 
 def find_problems(machine: Machine) -> list[str]:

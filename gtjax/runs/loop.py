@@ -54,10 +54,12 @@ from gtjax.runs.run_graph import check_same_graph, keep_graph, to_load
 from gtjax.runs.running import noted_as_running
 from gtjax.runs.stepper import Evaluator
 from gtjax.runs.stopwatch import Stopwatch
+from gtjax.runs.trust import trust, trust_measured
 from gtjax.runs.turns import Turns
 from gtjax.runs.weights import load_weights, started_from
 from gtjax.sharding.kernels import kernels_in_use, missing_kernels
 from gtjax.sharding.place import place_everywhere
+from gtjax.sharding.recording import single_calls
 from gtjax.tasks.base import (
     TASKS,
     Task,
@@ -228,10 +230,18 @@ class Run:
         self.source.change = self.config.prepared
         with self.clock.on("tracing the model"):
             self.program = Program(self.config, self.facts, self.task)
+        self._trust_kernels()
         self.kernels = kernels_in_use(self.config.kernel, [call.op for call in self.program.calls])
         self.rows: list[dict[str, Any]] = []  # of metrics.jsonl, one per step
         self.peak_bytes = 0
         self._remarked = False
+
+    def _trust_kernels(self) -> None:
+        """Try the kernels on the device itself, where they were not tried before."""
+        spread = self.program.spread
+        strategies = (spread.strategy, self.program.training.strategy)
+        calls = single_calls(self.program.calls, strategies)
+        trust(self.config.kernel, calls, spread.platform, self.team, show=self.show)
 
     @contextlib.contextmanager
     def _phase(self, name: str, *, heeds: bool = True) -> Iterator[Progress]:
@@ -253,8 +263,10 @@ class Run:
         planned = self.plan is None and is_planned(config)
         hardware = None
         if planned:
-            if self.show and (notice := notice_of_measuring(config.parallel)):
-                say(notice)
+            if notice := notice_of_measuring(config.parallel):
+                trust_measured(config.kernel, self.team, show=self.show)
+                if self.show:
+                    say(notice)
             hardware = hardware_of(config.parallel, lambda done, text: update(0.6 * done, text))
 
         def settle() -> dict[str, Any]:

@@ -22,6 +22,7 @@ from gtjax.batching.prepare import check_stored, in_graph_order, make_batch
 from gtjax.batching.table import BATCHINGS
 from gtjax.core.errors import UserError
 from gtjax.core.progress import say
+from gtjax.distributed.team import this_team
 from gtjax.graph import Graph, StoredGraph, required_graph
 from gtjax.runs.checkpoint import Checkpoints, Snapshot
 from gtjax.runs.config import TrainConfig
@@ -32,9 +33,11 @@ from gtjax.runs.run_folder import RunFolder
 from gtjax.runs.run_graph import graph_of
 from gtjax.runs.same_names import with_classes, with_features
 from gtjax.runs.stepper import Evaluator, evaluator
+from gtjax.runs.trust import trust
 from gtjax.runs.weights import named, save_weights
 from gtjax.sharding.config import ParallelConfig
 from gtjax.sharding.mesh import simulate_devices
+from gtjax.sharding.recording import single_calls
 from gtjax.tasks.base import task_from_json
 
 
@@ -71,6 +74,9 @@ class TrainedRun:
         self.facts = GraphFacts.from_json(known["facts"])
         self.task = task_from_json(known["task"])
         self._program = Program(config, self.facts, self.task)
+        spread = self._program.spread
+        calls = single_calls(self._program.calls, (spread.strategy,))
+        trust(config.kernel, calls, spread.platform, this_team())
 
     @cached_property
     def params(self) -> Params:

@@ -8,6 +8,7 @@ import jax
 
 from gtjax.core.errors import UserError
 from pallas_kernels import OPS, Op
+from pallas_kernels.op import KERNEL_PLATFORMS
 
 
 def kernels_in_use(kernel: str, ops: Iterable[Op] | None = None) -> dict[str, str]:
@@ -17,6 +18,25 @@ def kernels_in_use(kernel: str, ops: Iterable[Op] | None = None) -> dict[str, st
         return {op.name: op.kernel(kernel, platform).name for op in ops or OPS.values()}
     except ValueError as error:
         raise UserError(f"--kernel {kernel}: {error}") from error
+
+
+def states_of_kernels() -> dict[str, str]:
+    """For every kernel, whether it runs here, and if not why."""
+    platform, found = jax.default_backend(), {}
+    for name, platforms in KERNEL_PLATFORMS.items():
+        reasons = {
+            op.why_not(kernel)
+            for op in OPS.values()
+            for kernel in op.all_kernels()
+            if kernel.name == name and platform in kernel.platforms
+        }
+        if platform not in platforms:
+            found[name] = f"does not run: it is for {', '.join(platforms)}, and this is {platform}"
+        elif reasons <= {None}:
+            found[name] = "runs"
+        else:
+            found[name] = f"does not run: {'; '.join(sorted(r for r in reasons if r))}"
+    return found
 
 
 def missing_kernels(ops: Iterable[Op] | None = None) -> dict[str, str]:

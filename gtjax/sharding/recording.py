@@ -21,6 +21,7 @@ from pallas_kernels import DOT_PRODUCT, OPS, Op
 from pallas_kernels.driver import result_type
 from pallas_kernels.edges import EdgeForm
 from pallas_kernels.propagation import propagation_needs
+from pallas_kernels.trial import RowShapes
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Call:
     work: OpWork
     rounds: int = 0
     apart: tuple[Call, ...] = ()  # the ops that it is where senders are on other devices
+    rows: RowShapes = field(default_factory=RowShapes, compare=False)
 
 
 @dataclass
@@ -52,7 +54,9 @@ class RecordingNeighbours(OpMethods):
     ) -> jax.Array:
         """Note the op, and give something of the shape of its result."""
         op = OPS[op] if isinstance(op, str) else op
-        self.calls.append(Call(op, op_work(op, receiver, sender, shared, edge)))
+        work = op_work(op, receiver, sender, shared, edge)
+        rows = RowShapes.of(receiver, sender, edge, shared)
+        self.calls.append(Call(op, work, rows=rows))
         return self._result(op, receiver, sender, edge, shared)
 
     def propagate(
@@ -92,13 +96,17 @@ def forms_of(
 ) -> tuple[EdgeForm, ...]:
     """The forms of the edges that the kernels of these ops need under these strategies."""
     forms: set[EdgeForm] = set()
-    apart = any(not is_local(strategy) for strategy in strategies)
+    calls = list(calls)
     for call in calls:
         if call.rounds:
             forms |= {*propagation_needs(call.op.kernel(kernel, platform))}
-            single = call.apart if apart else ()
-        else:
-            single = (call,)
-        for each in single:
-            forms |= {*each.op.kernel(kernel, platform).needs}
+    for call in single_calls(calls, strategies):
+        forms |= {*call.op.kernel(kernel, platform).needs}
     return tuple(sorted(forms))
+
+
+def single_calls(calls: Iterable[Call], strategies: Iterable[Strategy]) -> list[Call]:
+    """What ops are called for under these strategies: all but propagation as a whole."""
+    apart = any(not is_local(strategy) for strategy in strategies)
+    found = ((call.apart if apart else ()) if call.rounds else (call,) for call in calls)
+    return [each for some in found for each in some]

@@ -8,6 +8,9 @@ import pytest
 
 from gtjax.cli import doctor
 from gtjax.cli.doctor import Machine, find_problems
+from gtjax.hardware import kernel_table
+from pallas_kernels import OPS
+from pallas_kernels.op import DISTRUSTED
 
 HEALTHY = Machine(
     python=(3, 11),
@@ -107,9 +110,31 @@ def test_a_cache_that_cannot_be_written_is_found(gtjax, tmp_path, monkeypatch):
 
 def test_a_kernel_that_cannot_run_is_told_with_its_reason(monkeypatch, capsys):
     reason = "it was not built"
-    monkeypatch.setattr("gtjax.sharding.kernels.missing_kernels", lambda: {"cpu": reason})
-    monkeypatch.setattr("gtjax.sharding.kernels.kernels_in_use", lambda kernel: {"gat": "xla"})
+    for op in OPS.values():
+        monkeypatch.setitem(DISTRUSTED, (op.name, "cpu"), reason)
     doctor.run([])
-    shown = capsys.readouterr().out
-    assert "note: kernel cpu is not in use: it was not built" in shown
+    shown = capsys.readouterr().out.splitlines()
+    assert "kernel cpu        does not run: it was not built" in shown
+    assert "kernel gpu        does not run: it is for gpu, and this is cpu" in shown
+    assert "kernel xla        runs" in shown
     assert "kernel of gat             xla" in shown
+
+
+def test_every_kernel_is_held_against_xla_and_the_memory(gtjax, monkeypatch):
+    monkeypatch.setitem(kernel_table.NODES, "cpu", 211)
+    monkeypatch.setitem(kernel_table.COPIED_BYTES, "cpu", 2**20)
+    monkeypatch.setattr(kernel_table, "OPS", {"max": OPS["max"]})
+    rows = [line.split() for line in gtjax("doctor", "--check").out.splitlines()]
+    found = [row for row in rows if row[:1] == ["max"]]
+    assert [row[2] for row in found] == ["float32", "bfloat16"]
+    for _, _, _, agrees, *seconds, _, _, _ in found:
+        assert agrees == "agrees"
+        assert all(float(each) > 0 for each in seconds[:3])
+
+
+def test_a_kernel_that_is_wrong_is_a_problem(gtjax, monkeypatch):
+    wrong = kernel_table.Row("gat", "gpu", "float32", False, "0.3, result", 1.0, 2.0, 0.5)
+    monkeypatch.setattr(kernel_table, "table", lambda platform: [wrong])
+    outcome = gtjax("doctor", "--check")
+    assert outcome.code == 1
+    assert "problem: kernel gpu of gat in float32 is wrong here (0.3, result)" in outcome.out
