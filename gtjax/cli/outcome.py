@@ -32,16 +32,24 @@ def report_outcome(train: Callable[[], Result]) -> int:
     return FINISHED
 
 
+def _deviation(values: dict[str, float], name: str) -> str:
+    """What follows the mean over several seeds."""
+    known = values.get(f"{name}_deviation")
+    return "" if known is None else f" ± {known:.4f}"
+
+
 def print_metrics(values: dict[str, float]) -> None:
     """One line for each metric, train, val and test beside each other."""
     lines = []
     metrics = [name.removeprefix("val_") for name in values if name.startswith("val_")]
-    for metric in metrics:
-        found = [
-            f"{split} {value:.4f}"
-            for split in ("train", "val", "test")
-            if not isnan(value := values.get(f"{split}_{metric}", nan))
-        ]
-        if found:
-            lines.append(f"{metric}: {', '.join(found)}")
+    for metric in (name for name in metrics if not name.endswith("_deviation")):
+        for kind in ("", "ensemble_"):
+            found = [
+                f"{split} {value:.4f}{_deviation(values, name)}"
+                for split in ("train", "val", "test")
+                if not isnan(value := values.get(name := f"{kind}{split}_{metric}", nan))
+            ]
+            if found:
+                of = " of the mean of all seeds" if kind else ""
+                lines.append(f"{metric}{of}: {', '.join(found)}")
     print("\n".join(lines) or "no metrics: no labelled train, val or test nodes")

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gtjax.core.errors import UserError
+from gtjax.runs import several_seeds
 from gtjax.runs.checkpoint_files import (
     DamagedCheckpointError,
     Packed,
@@ -54,6 +55,14 @@ class Best(NamedTuple):
         """Worse than anything."""
         return Best(jax.tree.map(jnp.copy, params), jnp.array(-jnp.inf), jnp.array(0, jnp.int32))
 
+    @staticmethod
+    def none_of(params: Params, seeds: int) -> Best:
+        """The same of several seeds, each with a row in every array."""
+        none = Best.none_yet(params)
+        return none._replace(
+            metric=jnp.full(seeds, none.metric), step=jnp.full(seeds, none.step, jnp.int32)
+        )
+
 
 class Snapshot(NamedTuple):
     """What a checkpoint holds."""
@@ -62,22 +71,32 @@ class Snapshot(NamedTuple):
     best: Best
 
     @staticmethod
-    def first(state: State) -> Snapshot:
-        """Of a run that has not begun."""
+    def first(state: State, seeds: int = 1) -> Snapshot:
+        """Of a run that has not begun; of several seeds if it trains so many."""
+        if seeds > 1:
+            return Snapshot(state, Best.none_of(state.params, seeds))
         return Snapshot(state, Best.none_yet(state.params))
 
     @staticmethod
     def shapes(program: Program) -> Snapshot:
         """What the checkpoints of a run hold, without computing any of it."""
-        shapes = jax.eval_shape(Snapshot.first, program.abstract_state())
+        seeds = program.config.seeds
+        state = program.abstract_state() if seeds == 1 else several_seeds.abstract_state(program)
+        shapes = jax.eval_shape(lambda state: Snapshot.first(state, seeds), state)
         return abstract_everywhere(program.spread.mesh, shapes)
 
     @property
     def chosen(self) -> Best:
         """The best parameters, or the newest as long as none have validated."""
+        newest = self.state.params if self.state.average is None else self.state.average
+        if np.ndim(self.best.step):
+            has_one = self.best.step > 0
+            params = several_seeds.chosen(has_one, self.best.params, newest)
+            return self.best._replace(
+                params=params, step=jnp.where(has_one, self.best.step, self.state.step)
+            )
         if self.best.step:
             return self.best
-        newest = self.state.params if self.state.average is None else self.state.average
         return self.best._replace(params=newest, step=self.state.step)
 
 

@@ -124,6 +124,10 @@ class TrainConfig:
     """Training steps; each sees the whole graph."""
     seed: int = 0
     """Seed of parameters and dropout."""
+    seeds: int = 1
+    """Train so many models, with this seed and those that follow: in one program where memory
+    allows, else one after the other. Metrics are then means, with deviations; predictions are the
+    mean of all."""
     out: Path | None = None
     """Folder of the run; by default a new one under runs/."""
     task: str = tasks.DEFAULT
@@ -157,7 +161,7 @@ class TrainConfig:
         if self.parallel.strategy == "isolated":  # as gradient-only training used to be called
             object.__setattr__(self, "parallel", replace(self.parallel, strategy="node_halo"))
             object.__setattr__(self, "batches", replace(self.batches, batching="clusters"))
-        for name in ("steps", "eval_every"):
+        for name in ("steps", "eval_every", "seeds"):
             _require(getattr(self, name) >= 1, f"{name} is at least 1", getattr(self, name))
         _require(self.patience >= 0, "patience is not negative", self.patience)
         if isinstance(self.split, str):
@@ -167,6 +171,8 @@ class TrainConfig:
         else:
             _require(self.split >= 0, "split is not negative", self.split)
         _require(0 <= self.seed < 2**32, "seed is in 0..2^32-1", self.seed)
+        last = self.seed + self.seeds - 1
+        _require(last < 2**32, "the last of --seeds is in 0..2^32-1", last)
         metrics = ("auto", *tasks.metrics_of(self.task))
         known = self.metric in metrics or is_own(self.metric)
         _require(known, f"metric is one of {', '.join(metrics)}", repr(self.metric))

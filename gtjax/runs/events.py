@@ -20,7 +20,7 @@ class EventWriter:
             return
         for row in rows:
             for name, value in row.items():
-                if name != "step":
+                if name not in ("step", "seeds"):
                     self._writer.add_scalar(name, value, row["step"])
 
     def __enter__(self) -> EventWriter:

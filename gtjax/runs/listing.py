@@ -153,7 +153,10 @@ def _metrics(values: dict[str, Any]) -> dict[str, float]:
         name: float(value)
         for name, value in values.items()
         # The loss of val is in rows and in no result.
-        if name.partition("_")[0] in _SPLITS and name != "val_loss" and value is not None
+        if name.partition("_")[0] in _SPLITS
+        and name != "val_loss"
+        and value is not None
+        and not name.endswith("_deviation")
     }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from gtjax.batching.base import Batches
 from gtjax.batching.features import Scaling
@@ -33,6 +34,7 @@ from gtjax.planner import Plan, slower_than_one
 from gtjax.runs.asked import note_resumption, note_start
 from gtjax.runs.checkpoint import Checkpoints, DamagedCheckpointError, Snapshot
 from gtjax.runs.config import TrainConfig, checked_config, from_mapping, to_mapping, with_model
+from gtjax.runs.ensemble import measured
 from gtjax.runs.events import EventWriter
 from gtjax.runs.facts import GraphFacts
 from gtjax.runs.interrupt import StopRequest
@@ -52,7 +54,9 @@ from gtjax.runs.result import Result, result_values
 from gtjax.runs.run_folder import RunFolder
 from gtjax.runs.run_graph import check_same_graph, keep_graph, to_load
 from gtjax.runs.running import noted_as_running
-from gtjax.runs.stepper import Evaluator
+from gtjax.runs.seeds_in_turn import train_in_turn, why_in_turn
+from gtjax.runs.several_seeds import initial_state
+from gtjax.runs.stepper import Evaluator, evaluator
 from gtjax.runs.stopwatch import Stopwatch
 from gtjax.runs.trust import trust, trust_measured
 from gtjax.runs.turns import Turns
@@ -340,14 +344,17 @@ class Run:
         self.folder.write_json("data.json", known)
 
     def _first(self) -> Snapshot:
-        state = self.program.initial_state()
+        seeds = self.config.seeds
+        state = self.program.initial_state() if seeds == 1 else initial_state(self.program)
         if self.config.weights is not None:
             weights = load_weights(self.config.weights)
+            if seeds > 1:
+                weights = {name: np.stack([each] * seeds) for name, each in weights.items()}
             params = started_from(state.params, weights, show=self.show)
             params = place_everywhere(self.program.spread.mesh, params)
             average = None if state.average is None else jax.tree.map(jnp.copy, params)
             state = state._replace(params=params, average=average)
-        return Snapshot.first(state)
+        return Snapshot.first(state, seeds)
 
     def _restored(self, checkpoints: Checkpoints) -> Snapshot:
         """The newest checkpoint that is good in all processes; the start if there is none yet."""
@@ -377,7 +384,35 @@ class Run:
             say(f"{self.facts.text}\nresuming {self.folder.path} at step {step}")
         return snapshot
 
+    def _in_turn(self, reason: str) -> Result:
+        """Seeds one after the other, each a run of its own."""
+        if self.show:
+            say(f"{self.config.seeds} seeds one after the other: {reason}")
+        graph = self.source.stored or self.source.graph
+
+        def train(config: TrainConfig, begun: RunFolder | None) -> Result:
+            run = Run(self.team, Source(graph), config, self.show, self.stop, begun)
+            try:
+                return run.from_the_start() if begun is None else run.from_checkpoint()
+            except Interrupted as stopped:
+                said = (
+                    f"stopped in seed {config.seed}; continue with: gtjax resume {self.folder.path}"
+                )
+                raise Interrupted(said) from stopped
+
+        with noted_as_running(self.folder), self.clock.on("training one seed after the other"):
+            return train_in_turn(self, train)
+
+    def result_of(self, snapshot: Snapshot) -> Result:
+        """Measure what was trained elsewhere, and write the result and the report of this run."""
+        self.began_at = 0
+        with self.stop.during("the report"):
+            measure = evaluator(self.program, self.batches().whole)
+            return self._result(snapshot, measure, None)
+
     def _run(self, begin: Callable[[Checkpoints], Snapshot]) -> Result:
+        if self.config.seeds > 1 and (reason := why_in_turn(self)):
+            return self._in_turn(reason)
         if self.team.count > 1:
             where = topology(self.team)
             mesh = self.program.spread.shape
@@ -480,12 +515,11 @@ class Run:
     ) -> Result:
         best = snapshot.chosen
         with self.clock.on("measuring the best parameters, compilation included"):
-            outputs, metrics = measure.predict(best.params)
-            found = {name: float(value) for name, value in metrics.items()}
+            outputs, found = measured(self.program, measure, best.params, best.step)
         values = result_values(
             self.rows,
             found,
-            best_step=int(best.step),
+            best_step=int(np.max(best.step)),
             steps=int(snapshot.state.step),
             peak_bytes_per_device=self.peak_bytes,
             memory=memory_seen(list(self.program.spread.mesh.devices.flat)),

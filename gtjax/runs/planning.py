@@ -229,23 +229,45 @@ def decided(
     return config, None
 
 
+def fits_side_by_side(config: TrainConfig, graph: Graph, share: float = 1.0) -> bool:
+    """Whether steps of all seeds at once fit in a share of one device: about so many times one."""
+    capacity = _capacity(config)
+    needed = config.seeds * _needed(config, graph, remats_of(config)[0])
+    return capacity is None or needed < share * capacity
+
+
+def _capacity(config: TrainConfig) -> float | None:
+    """Bytes that a step may take; None of a device that does not say. It will when it is full."""
+    if config.parallel.memory is not None:
+        return config.parallel.memory * 2**30
+    try:
+        return SAFE * memory_capacity(jax.devices()[:1])
+    except UserError:
+        return None
+
+
+def _needed(config: TrainConfig, graph: Graph, remat: str) -> float:
+    """Bytes of a step on one device, about."""
+    platform, cut = jax.default_backend(), _one_part(config, graph)
+    work = work_of(with_remat(config, remat), graph, platform)
+    return memory_of(STRATEGIES["single"], cut, work, MeshShape(), platform, config.kernel).peak
+
+
+def _one_part(config: TrainConfig, graph: Graph) -> EvenCut:
+    """Edges are counted before they are made symmetric: at most twice as many, and loops."""
+    both = 2 if config.prepare.symmetrise else 1
+    return EvenCut(1, graph.num_nodes, both * graph.num_edges + graph.num_nodes, 0.0, 0.0)
+
+
 def _on_one_device(config: TrainConfig, graph: Graph) -> TrainConfig:
     """Recompute whole blocks where keeping more does not fit; refuse where that does not either."""
-    memory = config.parallel.memory
-    try:
-        capacity = SAFE * memory_capacity(jax.devices()[:1]) if memory is None else memory * 2**30
-    except UserError:  # a device that does not say; it will when it is full
+    capacity, cut = _capacity(config), _one_part(config, graph)
+    if capacity is None:
         return config
-    # Edges are counted before they are made symmetric: at most twice as many, and a loop a node.
-    both = 2 if config.prepare.symmetrise else 1
-    cut = EvenCut(1, graph.num_nodes, both * graph.num_edges + graph.num_nodes, 0.0, 0.0)
     remats = tuple(remat for remat in remats_of(config) if remat != "none") or ("none",)
     needed: dict[str, float] = {}
     for remat in remats:
-        work = work_of(with_remat(config, remat), graph, jax.default_backend())
-        needed[remat] = memory_of(
-            STRATEGIES["single"], cut, work, MeshShape(), jax.default_backend(), config.kernel
-        ).peak
+        needed[remat] = _needed(config, graph, remat)
         if needed[remat] <= capacity:
             # The first is also what "auto" does unplanned.
             return config if remat == remats[0] else with_remat(config, remat)

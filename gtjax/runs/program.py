@@ -7,6 +7,7 @@ is computed does not depend on how the steps are grouped.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
@@ -86,6 +87,8 @@ class Program:
         devices: Sequence[Any] | None = None,
     ):
         self.config, self.task = config, task
+        self._seed: int | jax.Array = config.seed
+        self._group: str | None = None
         fitted = graph.scaling if isinstance(graph, GraphFacts) else None
         self._scaling = None if fitted is None else Scaling.from_json(fitted)
         self._makers = Makers(config, graph, task)
@@ -128,19 +131,29 @@ class Program:
 
     def _new_model(self) -> nnx.Dict:
         """Encoder and head, with parameters drawn from the seed in that order."""
-        rngs = nnx.Rngs(params=self.config.seed)
+        rngs = nnx.Rngs(params=jax.random.key(self._seed))
         encoder = self._makers.encoder(rngs)
         return nnx.Dict(encoder=encoder, head=self._makers.head(rngs))
 
+    def of_seed(self, seed: jax.Array, group: str | None = None) -> Program:
+        """The same with another seed, which may be traced: one of several under `jax.vmap`.
+
+        `group` is the axis of that: where a number of one is not finite, none goes on.
+        """
+        other = copy.copy(self)
+        other._seed, other._group = seed, group
+        return other
+
     def initial_state(self) -> State:
         """Parameters drawn from the seed, and an optimiser that has seen nothing."""
-        return place_everywhere(self.spread.mesh, jax.jit(self._first_state)())
+        return place_everywhere(self.spread.mesh, jax.jit(self.first_state)())
 
     def abstract_state(self) -> State:
         """The shapes of a state: nothing is drawn, and the devices need not be there."""
-        return abstract_everywhere(self.spread.mesh, jax.eval_shape(self._first_state))
+        return abstract_everywhere(self.spread.mesh, jax.eval_shape(self.first_state))
 
-    def _first_state(self) -> State:
+    def first_state(self) -> State:
+        """Of a run that has not begun; to be traced."""
         drawn = nnx.state(self._new_model(), nnx.Param)
         params = _string_keys(nnx.to_pure_dict(drawn))
         average = jax.tree.map(jnp.copy, params) if self.config.optim.average else None
@@ -188,7 +201,7 @@ class Program:
         return gradient(params, batch.inputs, self._key(step))
 
     def _key(self, step: jax.Array) -> jax.Array:
-        return jax.random.fold_in(jax.random.key(self.config.seed), step)
+        return jax.random.fold_in(jax.random.key(self._seed), step)
 
     def _loss_of(self, batch: Batch, watch: Watch | None = None) -> Loss:
         def loss(params: Params, given: Inputs, key: jax.Array) -> jax.Array:
@@ -204,8 +217,12 @@ class Program:
 
     def compiled(self, state: State, batch: Batch, most: int) -> Any:
         """`advance` as a program for the devices of the mesh, which overwrites its state."""
+        return self.compiled_as(self.advance, state, batch, most)
+
+    def compiled_as(self, advance: Any, state: State, batch: Batch, most: int) -> Any:
+        """The same of another function than `advance` with its arguments."""
         replicated = NamedSharding(self.spread.mesh, EVERYWHERE)
-        step = jax.jit(self.advance, static_argnums=3, donate_argnums=0, out_shardings=replicated)
+        step = jax.jit(advance, static_argnums=3, donate_argnums=0, out_shardings=replicated)
         with jax.set_mesh(self.spread.mesh):  # for kernels that ask what chip they are made for
             return step.lower(state, batch, np.int32(1), most).compile()
 
@@ -229,6 +246,8 @@ class Program:
     def updated_if_finite(self, state: State, loss: jax.Array, grads: Params) -> State:
         """The state after a step; nothing but `healthy` changes where something is not finite."""
         finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(grads))
+        if self._group is not None:
+            finite = jax.lax.pmin(finite.astype(jnp.int32), self._group) == 1
         healthy = state.healthy & finite
         moved = self._updated(state, loss, grads)
         state = jax.tree.map(lambda new, old: jnp.where(healthy, new, old), moved, state)

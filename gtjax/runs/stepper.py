@@ -7,6 +7,7 @@ on a graph that does not.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -14,6 +15,7 @@ import numpy as np
 
 from gtjax.batching.chunked_graph import ChunkedGraph
 from gtjax.batching.prepare import Batch
+from gtjax.runs import several_seeds
 from gtjax.runs.chunked import ChunkedProgram, Told, ignored
 from gtjax.runs.program import Outputs, Params, Program, State, find_not_finite
 from gtjax.runs.step_cost import peak_bytes
@@ -97,6 +99,36 @@ class CompiledEvaluator:
         return self._predict(params, self.batch)
 
 
+class SeveralTrainer:
+    """Steps of several seeds by one program."""
+
+    def __init__(self, program: Program, state: State, batch: Batch, most: int):
+        self._program = program
+        advance = partial(several_seeds.advance, program)
+        self.compiled = program.compiled_as(advance, state, batch, most)
+        self.peak_bytes = peak_bytes(self.compiled)
+
+    def advance(
+        self, state: State, batch: Any, count: int, told: Told = ignored
+    ) -> tuple[State, np.ndarray]:
+        """One dispatch; losses are [steps, seeds]."""
+        del told
+        after, losses = self.compiled(state, batch, np.int32(count))
+        return after, np.asarray(losses)
+
+    def find_not_finite(self, state: State, batch: Any) -> str:
+        """Of the first seed that has something."""
+        return several_seeds.find_not_finite_seed(self._program, state, batch)
+
+
+class SeveralEvaluator(CompiledEvaluator):
+    """Evaluates several seeds by one program; predicts with one at a time."""
+
+    def __init__(self, program: Program, batch: Batch):
+        super().__init__(program, batch)
+        self._evaluate = jax.jit(partial(several_seeds.evaluate, program))
+
+
 class ChunkedTrainer:
     """Steps chunk by chunk, one after the other."""
 
@@ -123,6 +155,8 @@ def trainer(program: Program, batch: Any, state: State, most: int, evaluator: Ev
         # The same graph is not prepared twice.
         assert isinstance(evaluator, ChunkedProgram)
         return ChunkedTrainer(evaluator)
+    if program.config.seeds > 1:
+        return SeveralTrainer(program, state, batch, most)
     return CompiledTrainer(program, state, batch, most)
 
 
@@ -130,4 +164,6 @@ def evaluator(program: Program, whole: Any) -> Evaluator:
     """What measures parameters on the whole graph: a batch of it, or chunks."""
     if isinstance(whole, ChunkedGraph):
         return ChunkedProgram(program, whole)
+    if program.config.seeds > 1:
+        return SeveralEvaluator(program, whole)
     return CompiledEvaluator(program, whole)

@@ -26,12 +26,14 @@ from gtjax.distributed.team import this_team
 from gtjax.graph import Graph, StoredGraph, required_graph
 from gtjax.runs.checkpoint import Checkpoints, Snapshot
 from gtjax.runs.config import TrainConfig
+from gtjax.runs.ensemble import measured
 from gtjax.runs.facts import GraphFacts
 from gtjax.runs.predictions import Predictions, node_numbers
 from gtjax.runs.program import Outputs, Params, Program
 from gtjax.runs.run_folder import RunFolder
 from gtjax.runs.run_graph import graph_of
 from gtjax.runs.same_names import with_classes, with_features
+from gtjax.runs.several_seeds import member
 from gtjax.runs.stepper import Evaluator, evaluator
 from gtjax.runs.trust import trust
 from gtjax.runs.weights import named, save_weights
@@ -80,14 +82,18 @@ class TrainedRun:
 
     @cached_property
     def params(self) -> Params:
-        """The parameters that validated best, on the devices."""
+        """The parameters that validated best, on the devices; of several seeds, a row each."""
         with Checkpoints(self.folder.path) as checkpoints:
             return checkpoints.restore(Snapshot.shapes(self._program)).chosen.params
 
     @property
     def model(self) -> Any:
-        """The model with its weights: `model.encoder` and `model.head`, Flax modules."""
-        return self._program.model(self.params)
+        """The model with its weights: `model.encoder` and `model.head`, Flax modules.
+
+        Of several seeds that of the first.
+        """
+        several = self.config.seeds > 1
+        return self._program.model(member(self.params, 0) if several else self.params)
 
     @cached_property
     def weights(self) -> dict[str, np.ndarray]:
@@ -121,14 +127,14 @@ class TrainedRun:
         if pairs is not None:
             graph = self._asked(graph, node_numbers(pairs, names, count))
         measure = self._evaluator(graph)
-        outputs, metrics = measure.predict(self.params)
+        outputs, metrics = measured(self._program, measure, self.params)
         answers_nc, pairs_k2 = self._answers(outputs, graph, measure.batch)
         classes = self.facts.class_names
         one_of_several = self.task.ANSWERS[0] == "probability" and not self.facts.is_multilabel
         found = Predictions(
             answers_nc,
             in_graph_order(measure.batch, np.asarray(outputs.embeddings_nf)),
-            {name: float(value) for name, value in metrics.items()} if pairs is None else {},
+            {n: v for n, v in metrics.items() if n != "seeds"} if pairs is None else {},
             self.task.ANSWERS,
             None if self.task.OF == "graph" else names,
             classes if len(classes) == answers_nc.shape[1] else (),

@@ -27,6 +27,7 @@ from gtjax.runs.events import EventWriter
 from gtjax.runs.planning import with_option
 from gtjax.runs.profiling import Profiling
 from gtjax.runs.program import Program, State
+from gtjax.runs.several_seeds import chosen, still_choosing
 from gtjax.runs.stepper import evaluator, trainer
 from gtjax.sharding.instructions import instruction_kinds
 from gtjax.sharding.place import place_everywhere
@@ -233,7 +234,7 @@ class Turns:
         # Only right after an evaluation: how steps are grouped between two of them depends on
         # the speed of the machine, and where a run ends must not.
         evaluated = step > 0 and step % config.eval_every == 0
-        return evaluated and 0 < config.patience <= step - int(snapshot.best.step)
+        return evaluated and 0 < config.patience <= step - _last(snapshot.best)
 
     def _validated(self, state: State, best: Best, row: dict[str, Any]) -> Best:
         """Add the metrics to the row; the parameters are the best if they validate better."""
@@ -244,13 +245,18 @@ class Turns:
         what = "evaluating" if self._has_evaluated else "first evaluation, compilation included"
         with first, self._run.clock.on(what):
             metrics = self.evaluator.evaluate(params)
-            row.update({name: float(value) for name, value in metrics.items()})
+            found = {name: np.asarray(value) for name, value in metrics.items()}
         self._has_evaluated = True
-        task = self._run.task
-        metric = jnp.float32(task.goodness(row[f"val_{task.metric}"]))
+        _tell(row, found)
+        task, step = self._run.task, int(state.step)
+        metric = jnp.float32(task.goodness(found[f"val_{task.metric}"]))
+        if metric.ndim:
+            able = still_choosing(best.step, step, self.config.eval_every, self.config.patience)
+            new = Best(params, metric, jnp.full_like(best.step, step))
+            return chosen((metric > best.metric) & able, new, best)
         if not metric > best.metric:
             return best
-        return Best(jax.tree.map(jnp.copy, params), metric, jnp.int32(int(state.step)))
+        return Best(jax.tree.map(jnp.copy, params), metric, jnp.int32(step))
 
     def _stop_not_finite(self, snapshot: Snapshot, batch: Any) -> None:
         step = int(snapshot.state.step)
@@ -267,10 +273,11 @@ class Turns:
     def _summary(self, row: dict[str, Any], best: Best, pace: Pace) -> str:
         """What matters most comes first."""
         words = [f"loss {row['loss']:.4f}"]
-        if int(best.step):
+        if _last(best):
             task = self._run.task
-            best_metric = task.goodness(float(best.metric))
-            words.append(f"best val {task.metric} {best_metric:.4f} at step {int(best.step)}")
+            best_metric = task.goodness(float(np.mean(best.metric)))
+            words.append(f"best val {task.metric} {best_metric:.4f} at step {_last(best)}")
+            words += [f"mean of {np.size(best.metric)} seeds"] * (np.ndim(best.metric) > 0)
         words.append(f"{row['seconds_per_step']:.3g} s/step")
         if "waiting" in row:
             words.append(f"devices waited {100 * row['waiting']:.0f} %")
@@ -285,10 +292,23 @@ def _shapes(batch: Any) -> Any:
     return jax.tree.map(lambda x: (getattr(x, "shape", x), getattr(x, "dtype", None)), batch)
 
 
+def _last(best: Best) -> int:
+    """The step of the best parameters, of several seeds of the last that found some."""
+    return int(np.max(best.step))
+
+
+def _tell(row: dict[str, Any], values: dict[str, np.ndarray]) -> None:
+    """Add numbers to a row: of several seeds the mean, and each under "seeds"."""
+    row.update({name: float(np.mean(value)) for name, value in values.items()})
+    if each := {name: value.tolist() for name, value in values.items() if np.ndim(value)}:
+        row["seeds"] = row.get("seeds", {}) | each
+
+
 def _rows(step: int, losses: np.ndarray, seconds: float) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [
-        {"step": step + number, "loss": float(loss)} for number, loss in enumerate(losses, start=1)
-    ]
+    rows: list[dict[str, Any]] = []
+    for number, loss in enumerate(losses, start=1):
+        rows.append({"step": step + number})
+        _tell(rows[-1], {"loss": loss})
     if rows:
         rows[-1]["seconds_per_step"] = seconds / len(rows)
     return rows

@@ -121,13 +121,19 @@ class Task(abc.ABC):
         del outputs, targets
         return None
 
-    def goodness(self, metric: float) -> float:
+    def goodness(self, metric: Any) -> Any:
         """The validated metric as a number that is the better the larger it is; and back."""
         return -metric if self.metric in self.SMALLER else metric
 
     def answers(self, outputs: Any) -> Any:
         """What is written down as the prediction, a row each: such as probabilities."""
         return outputs
+
+    def ensemble(self, outputs: list[Any]) -> Any:
+        """The outputs that several models give together: here the mean."""
+        import jax
+
+        return jax.tree.map(lambda *each: sum(each) / len(each), *outputs)
 
     def training(
         self, inputs: Inputs, targets: dict[str, jax.Array], key: jax.Array

@@ -218,6 +218,14 @@ class NodeClassification(Labelled):
             result["roc_auc"] = roc_auc(score_n, labels_n == 1, counted)
         return result
 
+    def ensemble(self, outputs: list[Any]) -> jax.Array:
+        """Outputs whose probabilities are the means of those of several models."""
+        together = jnp.stack(outputs)
+        if not self.multilabel:
+            return jax.nn.logsumexp(jax.nn.log_softmax(together), axis=0) - jnp.log(len(outputs))
+        yes, no = (jax.nn.logsumexp(jax.nn.log_sigmoid(s * together), axis=0) for s in (1, -1))
+        return yes - no
+
     def answers(self, outputs: Any) -> jax.Array:
         """The probability of each class, or of a yes to each question."""
         return jax.nn.sigmoid(outputs) if self.multilabel else jax.nn.softmax(outputs)

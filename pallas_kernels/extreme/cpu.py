@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from pallas_kernels.edges.dropout import Dropout
 from pallas_kernels.edges.edges import Edges
-from pallas_kernels.native import floats, one_type, why_not
+from pallas_kernels.native import one_type, why_not
+from pallas_kernels.native.call import call
 from pallas_kernels.op import Kernel, Op
 from pallas_kernels.reductions import ExtremePartial, no_dropout
 
@@ -34,8 +35,10 @@ def forward(
         no_dropout(op.reduce.name)
     x = _table(x_sf)
     shape = (edges.offsets_r.shape[0] - 1, *x.shape[1:])
-    best, ties = jax.ffi.ffi_call("gtjax_extremes", floats(shape, shape))(
-        *(x, edges.offsets_r, edges.senders_e),
+    best, ties = call(
+        "gtjax_extremes",
+        [(x, 1), (edges.offsets_r, None), (edges.senders_e, None)],
+        [(shape, 1), (shape, 1)],
         largest=op.reduce.name == "max",
         finish=whole,
         instructions=instructions,
@@ -62,9 +65,13 @@ def backward(
     share = dout_rf.astype(jnp.float32) / jnp.maximum(ties_rf, 1.0)
     # The extreme is one of the senders' numbers: in their type it loses nothing.
     out = out_rf.astype(x.dtype)
-    (dx,) = jax.ffi.ffi_call("gtjax_extremes_backward", floats(x.shape))(
-        *(x, _table(out), _table(share)),
-        *(edges.sender_offsets_s, edges.receivers_by_sender_e),
+    (dx,) = call(
+        "gtjax_extremes_backward",
+        [
+            *((x, 1), (_table(out), 1), (_table(share), 1)),
+            *((edges.sender_offsets_s, None), (edges.receivers_by_sender_e, None)),
+        ],
+        [(x.shape, 1)],
         instructions=instructions,
     )
     return None, dx.reshape(x_sf.shape).astype(x_sf.dtype), None, None

@@ -129,6 +129,11 @@ inline Rows RowsOf(const ffi::AnyBuffer& table, const Ints& offsets, const Ints&
           table.dimensions()[2], offsets.typed_data(), columns.typed_data()};
 }
 
+// Whether there is a seed for all heads, or one each for as many of them.
+inline bool HasSeeds(const Words& seeds, int64_t heads) {
+  return seeds.element_count() > 0 && heads % seeds.element_count() == 0;
+}
+
 inline uint32_t Scramble(uint32_t x) {
   x = (x ^ (x >> 16)) * 0x7FEB352Du;
   x = (x ^ (x >> 15)) * 0x846CA68Bu;
@@ -147,9 +152,11 @@ inline EdgeData EdgeDataOf(const float* bias, const Words& ids, const Words& see
   if (rate <= 0) return data;
   data.threshold = static_cast<uint32_t>(std::min(rate * 4294967296.0, 4294967295.0));
   data.kept = static_cast<float>(1.0 / (1.0 - rate));
+  // Each seed has as many of the heads, which it numbers from 0; those after the last are padding.
+  const int64_t seeds = seed.element_count(), own = std::max<int64_t>(1, heads / seeds);
   for (int64_t h = 0; h < (heads + 7) / 8 * 8; ++h) {
-    const uint32_t head = static_cast<uint32_t>(h) * 0x9E3779B9u;
-    data.draws.push_back(Scramble(head + seed.typed_data()[0]));
+    const uint32_t head = static_cast<uint32_t>(h % own) * 0x9E3779B9u;
+    data.draws.push_back(Scramble(head + seed.typed_data()[std::min(h / own, seeds - 1)]));
   }
   return data;
 }

@@ -29,6 +29,7 @@ ffi::Error SoftmaxWeights(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer
   if (!passes) return kCannot;
   if (!Agree({q, k})) return kDisagree;
   const gtjax::Rows rows = RowsOf(q, offsets, senders);
+  if (!gtjax::HasSeeds(seed, rows.heads)) return gtjax::kShapes;
   float* fresh = Fresh(weights);
   ZeroPadding(weights, rows, rows.heads);
   passes->softmax_weights({rows, TableOf(q), TableOf(k),

@@ -14,7 +14,8 @@ import numpy as np
 
 from pallas_kernels.edges.dropout import Dropout
 from pallas_kernels.edges.edges import Edges
-from pallas_kernels.native import floats, options
+from pallas_kernels.native import options
+from pallas_kernels.native.call import Given, call
 from pallas_kernels.reductions import SoftmaxPartial
 
 
@@ -43,9 +44,10 @@ class Gradients(NamedTuple):
 def partial(rows: Scored, edges: Edges, draw: Dropout | None, instructions: str) -> SoftmaxPartial:
     """Scores, softmax and weighted sum of values of every row, not yet normalised."""
     of_heads, of_values = _shapes(rows)
-    call = jax.ffi.ffi_call("gtjax_softmax_partial", floats(of_heads, of_heads, of_values))
     operands = _operands(rows, edges.offsets_r, edges.senders_e, edges, draw)
-    return SoftmaxPartial(*call(*operands, **_options(rows, draw, instructions)))
+    results = [(of_heads, 1), (of_heads, 1), (of_values, 1)]
+    how = _options(rows, draw, instructions)
+    return SoftmaxPartial(*call("gtjax_softmax_partial", operands, results, **how))
 
 
 def whole(
@@ -53,9 +55,9 @@ def whole(
 ) -> tuple[jax.Array, jax.Array]:
     """The normalised output and its `lse`, without the detour over a partial in memory."""
     of_heads, of_values = _shapes(rows)
-    call = jax.ffi.ffi_call("gtjax_softmax", floats(of_values, of_heads))
     operands = _operands(rows, edges.offsets_r, edges.senders_e, edges, draw)
-    out_rhd, lse_rh = call(*operands, **_options(rows, draw, instructions))
+    how = _options(rows, draw, instructions)
+    out_rhd, lse_rh = call("gtjax_softmax", operands, [(of_values, 1), (of_heads, 1)], **how)
     return out_rhd, lse_rh
 
 
@@ -71,23 +73,28 @@ def backward(
     """Gradients of all rows, recomputed from the inputs and `lse`; `dout` in the values' type."""
     (count, heads), _ = _shapes(rows)
     how = _options(rows, draw, instructions)
-    of_receivers = floats(
-        rows.receiver.shape, (count, 2, heads), rows.edge.shape, rows.shared.shape
-    )
-    d_receiver, stats_r2h, d_edge, d_shared = jax.ffi.ffi_call(
-        "gtjax_softmax_backward_receivers", of_receivers
-    )(
-        *_operands(rows, edges.offsets_r, edges.senders_e, edges, draw),
-        *(dout_rhd, out_rhd, lse_rh),
+    of_shared = 0 if rows.score == "gatv2" else 1
+    d_receiver, stats_r2h, d_edge, d_shared = call(
+        "gtjax_softmax_backward_receivers",
+        [
+            *_operands(rows, edges.offsets_r, edges.senders_e, edges, draw),
+            *((dout_rhd, 1), (out_rhd, 1), (lse_rh, 1)),
+        ],
+        [
+            *((rows.receiver.shape, 1), ((count, 2, heads), 2), (rows.edge.shape, 1)),
+            (rows.shared.shape, of_shared),
+        ],
         **how,
     )
     shared_rows = rows.score == "gatv2"
     of_values = (0, *rows.values.shape[1:]) if shared_rows else rows.values.shape
-    d_sender, d_values = jax.ffi.ffi_call(
-        "gtjax_softmax_backward_senders", floats(rows.sender.shape, of_values)
-    )(
-        *_operands(rows, edges.sender_offsets_s, edges.receivers_by_sender_e, edges, draw),
-        *(dout_rhd, stats_r2h, edges.sender_order_e),
+    d_sender, d_values = call(
+        "gtjax_softmax_backward_senders",
+        [
+            *_operands(rows, edges.sender_offsets_s, edges.receivers_by_sender_e, edges, draw),
+            *((dout_rhd, 1), (stats_r2h, 2), (edges.sender_order_e, None)),
+        ],
+        [(rows.sender.shape, 1), (of_values, 1)],
         **how,
     )
     return Gradients(d_receiver, d_sender, d_values, d_shared, d_edge)
@@ -105,10 +112,13 @@ def _shapes(rows: Scored) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _operands(
     rows: Scored, offsets: Any, columns: Any, edges: Edges, draw: Dropout | None
-) -> tuple[Any, ...]:
+) -> tuple[Given, ...]:
+    """Arrays, and the axis of heads of each."""
     seed = jnp.asarray(0 if draw is None else draw.seed, jnp.uint32).reshape(1)
-    tables = (rows.receiver, rows.sender, rows.values, rows.shared)
-    return *tables, offsets, columns, edges.edge_ids_e, rows.edge, seed
+    shared = (rows.shared, 0 if rows.score == "gatv2" else 1)
+    tables = ((rows.receiver, 1), (rows.sender, 1), (rows.values, 1), shared)
+    of_edges = ((offsets, None), (columns, None), (edges.edge_ids_e, None), (rows.edge, 1))
+    return *tables, *of_edges, (seed, 0 if draw is not None else None)
 
 
 def _options(rows: Scored, draw: Dropout | None, instructions: str) -> dict[str, Any]:

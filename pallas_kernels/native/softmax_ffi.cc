@@ -64,7 +64,7 @@ ffi::ErrorOr<Given> Check(const Options& options, ffi::AnyBuffer own, ffi::AnyBu
     }
     bias = static_cast<const float*>(edge.untyped_data());
   }
-  if (!HasShape(ids, {count}) || !HasShape(seed, {1})) return ffi::Unexpected(kShapes);
+  if (!HasShape(ids, {count}) || !HasSeeds(seed, heads)) return ffi::Unexpected(kShapes);
   return Given{passes, rows, scoring, EdgeDataOf(bias, ids, seed, options.rate, heads)};
 }
 

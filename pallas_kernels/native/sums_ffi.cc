@@ -25,7 +25,7 @@ ffi::Error SumsOf(ffi::ThreadPool pool, Floats before, Floats weights, ffi::AnyB
   const bool with_dots = dots->element_count() > 0;
   if (!HasShapeOrNone(before, {count, heads}) || !HasShapeOrNone(weights, {count, heads}) ||
       !HasShapeOrNone(own, {rows.rows, heads, width}) || !HasShapeOrNone(order, {count}) ||
-      !HasShape(ids, {count}) || !HasShape(seed, {1}) ||
+      !HasShape(ids, {count}) || !HasSeeds(seed, heads) ||
       !HasShapeOrNone(shares, {far.dimensions()[0]}) ||
       !HasShapeOrNone(start, {rows.rows, heads, width}) ||
       !HasShapeOrNone(*dots, {count, heads}) || !HasShape(*out, {rows.rows, heads, width}) ||

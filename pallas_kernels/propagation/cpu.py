@@ -15,7 +15,8 @@ import numpy as np
 
 from pallas_kernels.edges.dropout import Dropout
 from pallas_kernels.edges.edges import Edges
-from pallas_kernels.native import edge_data, floats, one_type, options
+from pallas_kernels.native import edge_data, one_type, options
+from pallas_kernels.native.call import call
 from pallas_kernels.propagation.passes import PropagationPasses
 from pallas_kernels.weighted_sum.cpu import sums
 
@@ -32,8 +33,14 @@ def softmax_weights(
     """Weights of all edges, negative where dropped."""
     q, k = one_type(q_rhd, k_shd)
     heads = q.shape[1]
-    (weights_eh,) = jax.ffi.ffi_call("gtjax_softmax_weights", floats((edges.num_edges, heads)))(
-        *(q, k, edges.offsets_r, edges.senders_e, *edge_data(edges, bias_eh, dropout, heads)),
+    ids_e, bias, seed = edge_data(edges, bias_eh, dropout, heads)
+    (weights_eh,) = call(
+        "gtjax_softmax_weights",
+        [
+            *((q, 1), (k, 1), (edges.offsets_r, None), (edges.senders_e, None)),
+            *((ids_e, None), (bias, 1), (seed, 0 if dropout.rate else None)),
+        ],
+        [((edges.num_edges, heads), 1)],
         **options(dropout, instructions),
     )
     return weights_eh
@@ -78,8 +85,10 @@ def to_sender_order(
 
 
 def _reorder(array_eh: jax.Array, edges: Edges, *, back: bool, instructions: str) -> jax.Array:
-    (result_eh,) = jax.ffi.ffi_call("gtjax_reorder", floats(array_eh.shape))(
-        *(array_eh, edges.sender_order_e, edges.sender_offsets_s),
+    (result_eh,) = call(
+        "gtjax_reorder",
+        [(array_eh, 1), (edges.sender_order_e, None), (edges.sender_offsets_s, None)],
+        [(array_eh.shape, 1)],
         back=back,
         instructions=instructions,
     )
@@ -120,8 +129,10 @@ def softmax_gradient(
 ) -> jax.Array:
     """Gradients of the logits from those of the weights, which are `dots` times a factor."""
     dweights_eh = _reorder(dots, edges, back=True, instructions=instructions)
-    (dlogits_eh,) = jax.ffi.ffi_call("gtjax_softmax_gradient", floats(weights_eh.shape))(
-        *(weights_eh, dweights_eh, edges.offsets_r),
+    (dlogits_eh,) = call(
+        "gtjax_softmax_gradient",
+        [(weights_eh, 1), (dweights_eh, 1), (edges.offsets_r, None)],
+        [(weights_eh.shape, 1)],
         rate=np.float64(rate),
         factor=np.float64(factor),
         instructions=instructions,

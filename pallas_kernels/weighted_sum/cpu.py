@@ -16,7 +16,8 @@ import numpy as np
 
 from pallas_kernels.edges.dropout import Dropout
 from pallas_kernels.edges.edges import Edges
-from pallas_kernels.native import floats, one_type, options, why_not
+from pallas_kernels.native import one_type, options, why_not
+from pallas_kernels.native.call import call
 from pallas_kernels.op import Kernel, Op
 from pallas_kernels.reductions import MeanPartial
 
@@ -108,24 +109,25 @@ def sums(
     _, heads, width = far.shape
     none = jnp.zeros((0, heads), jnp.float32)
     none_3d = jnp.zeros((0, heads, width), jnp.float32)
+    seed = jnp.asarray(0 if draw is None else draw.seed, jnp.uint32).reshape(1)
     count = rows[0].shape[0] - 1
     of_dots = (0 if own is None else edges.num_edges, heads)
-    call = jax.ffi.ffi_call(
-        "gtjax_sums",
-        floats(of_dots, (count, heads, width)),
-        input_output_aliases={} if before is None else {0: 0},
-    )
     dots_eh, sums_nhd = call(
-        none if before is None else before,
-        none if weights is None else weights,
-        far,
-        none_3d.astype(far.dtype) if own is None else own,
-        *rows,
-        jnp.zeros(0, jnp.int32) if order_e is None else order_e,
-        edges.edge_ids_e,
-        jnp.asarray(0 if draw is None else draw.seed, jnp.uint32).reshape(1),
-        jnp.zeros(0, jnp.float32) if shares is None else shares,
-        none_3d if start is None else start.astype(jnp.float32),
+        "gtjax_sums",
+        [
+            (none if before is None else before, 1),
+            (none if weights is None else weights, 1),
+            (far, 1),
+            (none_3d.astype(far.dtype) if own is None else own, 1),
+            *((each, None) for each in rows),
+            (jnp.zeros(0, jnp.int32) if order_e is None else order_e, None),
+            (edges.edge_ids_e, None),
+            (seed, None if draw is None else 0),
+            (jnp.zeros(0, jnp.float32) if shares is None else shares, None),
+            (none_3d if start is None else start.astype(jnp.float32), 1),
+        ],
+        [(of_dots, 1), ((count, heads, width), 1)],
+        {} if before is None else {0: 0},
         factor=np.float64(factor),
         restart=np.float64(restart),
         mean=mean,

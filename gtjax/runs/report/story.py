@@ -81,10 +81,16 @@ def _figures_that_count(result: dict[str, Any], about: Chapter) -> list[tuple[st
         if about.interval is not None:
             low, high, how = about.interval
             sure = f"95 % sure: {low:.4f} to {high:.4f} ({how})"
-        found.append((f"test {words(metric)}", f"{test:.4f}", sure))
+        if "seeds" in result:
+            of_all = result.get(f"ensemble_test_{metric}")
+            sure = f"mean ± deviation of {len(result['seeds'])} seeds"
+            sure += f"; their mean prediction: {of_all:.4f}" if _is_number(of_all) else ""
+        found.append((f"test {words(metric)}", _with_deviation(result, f"test_{metric}"), sure))
     if _is_number(val):
         best = f"best at step {result['best_step']:,} of {result['steps']:,}"
-        found.append((f"val {words(metric)}", f"{val:.4f}", best))
+        if "seeds" in result:
+            best = f"each at its best of {result['steps']:,} steps"
+        found.append((f"val {words(metric)}", _with_deviation(result, f"val_{metric}"), best))
     took = sum(result["seconds"].values())
     step = f"{duration(result['seconds_per_step'])} a step"
     if result["began_at"]:
@@ -114,13 +120,24 @@ def _settings(result: dict[str, Any], asked: dict[str, Any]) -> list[str]:
 def _metrics(result: dict[str, Any]) -> str:
     """Every metric of every split, of the parameters that were kept."""
     found = {
-        f"{split} {words(name.removeprefix(f'{split}_'))}": f"{value:.4f}"
+        f"{split} {words(name.removeprefix(f'{split}_'))}": _with_deviation(result, name)
         for split in SPLITS
         for name, value in result.items()
-        if name.startswith(f"{split}_") and _is_number(value)
+        if name.startswith(f"{split}_") and not name.endswith("_deviation") and _is_number(value)
     }
     kept = f"The parameters after step {result['best_step']:,}, which were best on val, have:"
+    if "seeds" in result:
+        kept = (
+            f"The parameters of {len(result['seeds'])} seeds, each as they were best on val, have "
+            "as mean ± deviation (figures by class are those of their mean prediction):"
+        )
     return paragraph(kept) + pairs(found) if found else paragraph("No metrics: nothing to measure.")
+
+
+def _with_deviation(result: dict[str, Any], name: str) -> str:
+    """A metric, and over several seeds its deviation."""
+    deviation = result.get(f"{name}_deviation")
+    return f"{result[name]:.4f}" + (f" ± {deviation:.4f}" if _is_number(deviation) else "")
 
 
 def _exactness(result: dict[str, Any]) -> str:
