@@ -2,7 +2,7 @@
 
 For a person with a device that nobody has tried: all ops, float32 and bfloat16, result and
 gradients, each kernel beside XLA and beside what the memory alone would take. The graph has hubs,
-nodes without edges and multi-edges. Takes about a minute on two cores, most of it compiling.
+nodes without edges and multi-edges. Takes minutes, most of them compiling.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import nnls
 
 from gtjax.hardware.ops import family_of
 from gtjax.hardware.profile import Compute, HardwareProfile, OpPoint
@@ -257,6 +256,8 @@ def kernel_weights(
         ]
     )
     seconds = np.array([p.seconds for p in able])
+    from scipy.optimize import nnls  # slow to import
+
     weights, _ = nnls(terms / seconds[:, None], np.ones(len(able)))
     return weights
 

@@ -96,6 +96,8 @@ class RuntimeConfig:
     more."""
     keep_graph: Literal["auto", "always", "never"] = "auto"
     """Store the graph with the run: "auto" does if it was given in Python and is small (256 MB)."""
+    keep_compiled: bool = True
+    """Keep compiled programs in the user's cache folder, so that the next run starts at once."""
     profile: bool = False
     """Trace a few steps with jax.profiler, into the run's folder."""
     tensorboard: bool = False

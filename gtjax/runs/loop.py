@@ -24,6 +24,7 @@ from gtjax.batching.prepare import check_stored
 from gtjax.batching.source import Source
 from gtjax.batching.store import batches_of
 from gtjax.batching.table import BATCHINGS
+from gtjax.core.compiled_programs import keep_compiled
 from gtjax.core.errors import UserError
 from gtjax.core.progress import Progress, progress, say
 from gtjax.distributed.join import topology
@@ -207,6 +208,8 @@ class Run:
         folder: RunFolder | None = None,
         plan: Plan | None = None,
     ):
+        if config.runtime.keep_compiled:
+            keep_compiled()
         self.team, self.source, self.asked = team, source, config
         batching = BATCHINGS.get(config.batches.batching)  # an unknown one is refused later
         source.in_place = batching is not None and batching.reads_stored

@@ -20,6 +20,7 @@ import numpy as np
 from gtjax.batching.chunked_graph import chunked_graph
 from gtjax.batching.prepare import check_stored, in_graph_order, make_batch
 from gtjax.batching.table import BATCHINGS
+from gtjax.core.compiled_programs import keep_compiled
 from gtjax.core.errors import UserError
 from gtjax.core.progress import say
 from gtjax.distributed.team import this_team
@@ -67,6 +68,8 @@ class TrainedRun:
     """The best parameters of a run, and what they say of graphs."""
 
     def __init__(self, folder: RunFolder, config: TrainConfig, memory: float | None = None):
+        if config.runtime.keep_compiled:
+            keep_compiled()
         known = folder.read_json("data.json")
         if known is None:
             raise UserError(

@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from gtjax.partition import Cut, EvenCut
 from gtjax.strategies.base import NODE, Transfer
@@ -86,6 +85,8 @@ def _matching(left_pq: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]
     """Receivers and senders that talk at once: with most rows in all, or the next rotation."""
     parts = len(left_pq)
     if parts <= MATCHED_PARTS:
+        from scipy.optimize import linear_sum_assignment  # slow to import
+
         receivers, senders = linear_sum_assignment(left_pq, maximize=True)
     else:
         receivers = np.arange(parts)

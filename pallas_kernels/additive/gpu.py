@@ -6,6 +6,6 @@ receiver, GATv2 two rows and two numbers, as dot-product attention does.
 """
 
 from pallas_kernels.additive.traced import traced_gat, traced_gatv2
-from pallas_kernels.passes.gpu_kernel import gpu_kernel
+from pallas_kernels.passes.accelerators import gpu_kernel
 
 GAT_GPU, GATV2_GPU = gpu_kernel(traced_gat), gpu_kernel(traced_gatv2)

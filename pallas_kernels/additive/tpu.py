@@ -6,6 +6,6 @@ edges with channels, as GATv2 may have, are copied twice into the order of the k
 """
 
 from pallas_kernels.additive.traced import traced_gat, traced_gatv2
-from pallas_kernels.passes.tpu_kernel import tpu_kernel
+from pallas_kernels.passes.accelerators import tpu_kernel
 
 GAT_TPU, GATV2_TPU = tpu_kernel(traced_gat), tpu_kernel(traced_gatv2)

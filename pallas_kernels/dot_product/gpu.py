@@ -6,6 +6,6 @@ floating-point operations.
 """
 
 from pallas_kernels.dot_product.traced import traced
-from pallas_kernels.passes.gpu_kernel import gpu_kernel
+from pallas_kernels.passes.accelerators import gpu_kernel
 
 GPU = gpu_kernel(traced)

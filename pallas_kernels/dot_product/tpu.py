@@ -4,6 +4,6 @@ One copy fetches a sender's K and V, in bfloat16 as the halves of the same words
 """
 
 from pallas_kernels.dot_product.traced import traced
-from pallas_kernels.passes.tpu_kernel import tpu_kernel
+from pallas_kernels.passes.accelerators import tpu_kernel
 
 TPU = tpu_kernel(traced)

@@ -31,7 +31,6 @@ Pallas Triton will go; all that depends on it is in `gpu.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial as bind
 from typing import Any
 
 import jax
@@ -39,7 +38,7 @@ import jax.numpy as jnp
 
 from pallas_kernels.edges.dropout import Dropout
 from pallas_kernels.edges.edges import Edges
-from pallas_kernels.op import Kernel, Op
+from pallas_kernels.op import Op
 from pallas_kernels.passes.gpu import (
     Block,
     Edge,
@@ -49,7 +48,6 @@ from pallas_kernels.passes.gpu import (
     draws_of,
     edge_pieces,
     other_ends,
-    why_not,
 )
 from pallas_kernels.passes.traced import (
     Tracer,
@@ -64,12 +62,6 @@ from pallas_kernels.reductions import NOTHING
 from pallas_kernels.reductions import SoftmaxPartial as Partial
 
 Tree = Any
-
-
-def gpu_kernel(tracer: Tracer) -> Kernel:
-    """The kernel of ops with that message."""
-    forth, back = bind(forward, tracer), bind(backward, tracer)
-    return Kernel("gpu", forth, back, ("gpu",), needs=("pieces",), why_not=why_not)
 
 
 class _InBlocks:

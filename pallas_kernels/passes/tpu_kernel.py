@@ -60,7 +60,7 @@ from jax.experimental import pallas as pl
 from pallas_kernels.edges.dropout import Dropout
 from pallas_kernels.edges.edges import Edges
 from pallas_kernels.edges.strips import STRIP
-from pallas_kernels.op import Kernel, Op
+from pallas_kernels.op import Op
 from pallas_kernels.passes.tpu import Tile, by_edge, edge_data, strip_pair, walk
 from pallas_kernels.passes.tpu_sizes import GROUP_LANES
 from pallas_kernels.passes.tpu_tables import HALF, LANES, Heads, head_groups, pack, swap_halves
@@ -77,12 +77,6 @@ from pallas_kernels.passes.traced import (
 from pallas_kernels.reductions import NOTHING
 
 Tree = Any
-
-
-def tpu_kernel(tracer: Tracer) -> Kernel:
-    """The kernel of ops with that message."""
-    forth, back = bind(forward, tracer), bind(backward, tracer)
-    return Kernel("tpu", forth, back, ("tpu",), needs=("strips",))
 
 
 class _InLanes:

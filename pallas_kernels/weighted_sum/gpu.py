@@ -5,7 +5,7 @@ is one more walk over the same rows. The gradient of a mean is divided by the nu
 it is gathered, in the type of the rows.
 """
 
-from pallas_kernels.passes.gpu_kernel import gpu_kernel
+from pallas_kernels.passes.accelerators import gpu_kernel
 from pallas_kernels.weighted_sum.traced import traced
 
 GPU = gpu_kernel(traced)

@@ -4,7 +4,7 @@ One copy an edge, forward and backward, and one more for the gradient of the wei
 asks for it. bfloat16 takes half the words only from 256 channels on, see `passes/tpu_tables.py`.
 """
 
-from pallas_kernels.passes.tpu_kernel import tpu_kernel
+from pallas_kernels.passes.accelerators import tpu_kernel
 from pallas_kernels.weighted_sum.traced import traced
 
 TPU = tpu_kernel(traced)
