@@ -114,7 +114,7 @@ def prepare(
         known = message_edges(graph, settings.prepare, settings.hidden)
     scale = settings.scaling or Scaling.of(graph.x_nf, settings.prepare.features)
     targets, forms = settings.targets(graph), settings.sparse_forms
-    if forms is not None and not keeps_sparse(graph.x_nf, scale, settings.prepare):
+    if forms is not None and not keeps_sparse(graph.x_nf, settings.prepare, scale):
         forms = None
     return Prepared(graph, known.edges, scale, positional_np, known.order_n, targets, forms)
 

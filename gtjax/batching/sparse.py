@@ -7,8 +7,11 @@ about a tenth of the values are there. Features as an array also take 4 bytes fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from gtjax.batching.config import BatchingSettings, PrepareConfig
@@ -16,7 +19,6 @@ from gtjax.batching.features import ROWS, Scaling
 from gtjax.core.errors import UserError
 from gtjax.nn import Inputs
 from gtjax.nn.sparse import SparseRows
-from gtjax.sharding.mesh import Spread
 from gtjax.sharding.sparse import SpreadRows
 from pallas_kernels import WEIGHTED_SUM
 
@@ -49,20 +51,27 @@ def sparse_forms(
     return chosen.needs if pays and reads_sparse and batching == "full" else None
 
 
-def keeps_sparse(x_nf: np.ndarray, scale: Any, config: PrepareConfig) -> bool:
-    """Whether these features, scaled like this, stay sparse for a model that can read them so."""
+def keeps_sparse(x_nf: np.ndarray, config: PrepareConfig, scaling: Scaling | None = None) -> bool:
+    """Whether these features stay sparse for a model that can read them so.
+
+    scaling: of the features, where it is known already.
+    """
+    always = config.sparse == "always"
     if config.sparse == "never" or not x_nf.size:
         return False
-    if isinstance(scale, Scaling) and scale.how == "standard":
-        if config.sparse == "always":
-            raise UserError(
-                "--prepare.sparse always keeps zeros, and these features are scaled to zero mean: "
-                "use --prepare.features row or none, or --prepare.sparse auto"
-            )
-        return False
-    if config.sparse == "always":
-        return True
-    return x_nf.shape[1] >= LEAST_CHANNELS and count_values(x_nf) <= MOST_FILLED * x_nf.size
+    if not always:
+        if x_nf.shape[1] < LEAST_CHANNELS:
+            return False
+        # Nothing but zeros stands for features that are not known yet.
+        if not 0 < count_values(x_nf) <= MOST_FILLED * x_nf.size:
+            return False
+    how = Scaling.of(x_nf, config.features).how if scaling is None else scaling.how
+    if how == "standard" and always:
+        raise UserError(
+            "--prepare.sparse always keeps zeros, and these features are scaled to zero mean: "
+            "use --prepare.features row or none, or --prepare.sparse auto"
+        )
+    return how != "standard"
 
 
 def count_values(x_nf: np.ndarray) -> int:
@@ -72,8 +81,13 @@ def count_values(x_nf: np.ndarray) -> int:
     )
 
 
-def readable(inputs: Inputs, spread: Spread, kernel: str = "auto") -> Inputs:
-    """The inputs as a model reads them: sparse features as rows to multiply with a matrix."""
+def readable(
+    inputs: Inputs, times: Callable[[SpreadRows, jax.Array, jax.Array], jax.Array]
+) -> Inputs:
+    """The inputs as a model reads them: sparse features as rows to multiply with a matrix.
+
+    times: (rows, their values, matrix) -> the product; see `SpreadRows.times`.
+    """
     placed: Any = inputs.x_nf
     if not isinstance(placed, SpreadRows):
         return inputs
@@ -84,6 +98,6 @@ def readable(inputs: Inputs, spread: Spread, kernel: str = "auto") -> Inputs:
         placed.values_pe,
         placed.edges.senders_e,
         placed.edges.edge_ids_e,
-        lambda values_pe, matrix_fo: placed.times(values_pe, matrix_fo, spread, kernel),
+        partial(times, placed),
     )
     return inputs._replace(x_nf=sparse)

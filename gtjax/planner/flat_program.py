@@ -22,6 +22,7 @@ SOLID = LOOPS | {"dot_general", "conv_general_dilated", "gather", "scatter", "sc
 SOLID |= {"scatter_add", "scatter-mul", "scatter-min", "scatter-max", "sort", "cumsum", "top_k"}
 SOLID |= {"dynamic_update_slice", "cumlogsumexp", "cummax", "cumprod", "concatenate"}
 SOLID |= {"random_bits", "threefry2x32", "pure_callback", "ffi_call", "custom_call"}
+SOLID |= {"sparse_product", "sparse_gradient"}
 SUMS = {"reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_prod"}
 SUMS |= {"argmax", "argmin", "reduce"}
 # Arithmetic on single values is what is left when these are taken away too.

@@ -148,8 +148,9 @@ def dense_seconds(rows: float, edges: float, work: Work, compute: Compute) -> fl
     )
     values = work.arithmetic.of(rows, edges) / (compute.bend * BEND_OPERATIONS)
     passes = TRAFFIC_SHARE * work.traffic.of(rows, edges) / compute.stream
+    sparse = work.gathered.of(rows, edges) / compute.gather
     optimiser = UPDATES * work.parameter_bytes / compute.stream
-    return products + values + passes + optimiser
+    return products + values + passes + sparse + optimiser
 
 
 def op_seconds(

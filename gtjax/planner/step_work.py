@@ -79,6 +79,7 @@ class Work:
     inputs: Amount  # bytes of features, targets and the like
     parameter_bytes: float
     state_bytes: float  # parameters, and what the optimiser and an average of them keep
+    gathered: Amount = Amount()  # bytes of rows that products of sparse features gather
 
     @property
     def works(self) -> tuple[OpWork, ...]:

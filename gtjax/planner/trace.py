@@ -32,6 +32,7 @@ from gtjax.planner.flat_program import (
 from gtjax.planner.liveness import RULES, Event, Rules, events
 from gtjax.planner.step_work import BACKWARD, FORWARD, Amount, Moment, OpCall, Work
 from gtjax.planner.traced_neighbours import EDGES, NODES, TracedNeighbours
+from gtjax.planner.traced_rows import gathered_bytes, is_sparse_product
 from gtjax.sharding.recording import Call
 
 ADAM_COPIES = 3  # of the parameters in a state: themselves, and two moments
@@ -126,11 +127,19 @@ def counted(
         inputs=inputs,
         parameter_bytes=parameter_bytes,
         state_bytes=state_bytes,
+        gathered=sum(
+            (gathered_bytes(program, e) for e in program.equations if is_sparse_product(e)),
+            Amount(),
+        ),
     )
 
 
 def _is_op(equation: Equation) -> bool:
     return equation.name in ("op_forward", "op_backward")
+
+
+def _is_timed_apart(equation: Equation) -> bool:
+    return _is_op(equation) or equation.name == "dot_general" or is_sparse_product(equation)
 
 
 def _is_solid(equation: Equation) -> bool:
@@ -258,7 +267,7 @@ def _inside(equation: Equation, times: float = 1.0) -> Any:
 
 def _arithmetic(program: Program, equation: Equation) -> Amount:
     """Operations on single values."""
-    if _is_op(equation) or equation.name in VIEWS | LOOPS | {"dot_general", "broadcast_in_dim"}:
+    if _is_timed_apart(equation) or equation.name in VIEWS | LOOPS | {"broadcast_in_dim"}:
         return Amount()
     values = equation.inputs if equation.name in SUMS else equation.outputs
     most = max(values, key=lambda value: math.prod(program.shapes[value]), default=None)
@@ -269,7 +278,7 @@ def _arithmetic(program: Program, equation: Equation) -> Amount:
 def _traffic(program: Program, event: Event) -> Amount:
     """Bytes that it reads and writes; products and ops are timed with theirs."""
     equation = program.equations[event.equation]
-    if _is_op(equation) or equation.name == "dot_general":
+    if _is_timed_apart(equation):
         return Amount()
     touched = (*event.reads, *event.writes)
     return sum((program.bytes_of(value) for value in touched), Amount())
@@ -281,7 +290,7 @@ def _sums(program: Program) -> list[float]:
     used.update(program.results)
     found = []
     for equation in program.equations:
-        if equation.name not in SUMS | {"dot_general", "op_backward"}:
+        if equation.name not in SUMS | {"dot_general", "op_backward", "sparse_gradient"}:
             continue
         spread = any(program.is_spread(v) for v in equation.inputs if v not in program.whole)
         found += [

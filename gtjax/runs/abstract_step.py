@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from gtjax.batching.sparse import count_values, keeps_sparse, readable, sparse_forms
 from gtjax.core.errors import UserError
 from gtjax.graph import Graph, Table
 from gtjax.nn import Inputs
 from gtjax.nn.config import setting_of
 from gtjax.planner import Work, trace_step
+from gtjax.planner.traced_rows import traced_rows, traced_times
 from gtjax.recipes.base import Pass
 from gtjax.recipes.recipes import recipes_of
 from gtjax.runs.config import TrainConfig
@@ -82,7 +84,7 @@ def work_of(config: TrainConfig, graph: Graph | Sizes, platform: str = "cpu") ->
         def run(key: jax.Array, number: int) -> Pass:
             del number
             inputs, targets = task.training(seen, known, key)
-            inputs = inputs.live(key)
+            inputs = readable(inputs, traced_times).live(key)
             outputs = model.head(model.encoder(inputs, neighbours), inputs)
             return Pass(outputs, targets, task.loss(outputs, targets, None))
 
@@ -90,13 +92,18 @@ def work_of(config: TrainConfig, graph: Graph | Sizes, platform: str = "cpu") ->
         return recipes.loss(run, seen, known, key)
 
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(state, params)))
-    inputs_of = _inputs_of(config, known, task)
+    able = makers.reads_sparse and not recipes.reads_features
+    settings = config.batching((), task)
+    forms = sparse_forms(settings, config.kernel, platform, reads_sparse=able)
+    sparse = forms is not None and keeps_sparse(known.x_nf, config.prepare)
+    inputs_of = _inputs_of(config, known, task, sparse=sparse)
     return trace_step(loss, params, inputs_of, state_bytes=float(size), platform=platform)
 
 
-def _inputs_of(config: TrainConfig, graph: Graph, task: Any) -> Any:
+def _inputs_of(config: TrainConfig, graph: Graph, task: Any, *, sparse: bool) -> Any:
     """Shapes of what a batch has of so many nodes and edges."""
     targets = task.targets(graph)
+    values = max(1, round(count_values(graph.x_nf) / graph.num_nodes)) if sparse else 0
     positions = setting_of(config.model, "positional") != "none"
     width = setting_of(config.model, "positional_size")
 
@@ -115,8 +122,13 @@ def _inputs_of(config: TrainConfig, graph: Graph, task: Any) -> Any:
         def numbers(dtype: Any, *shape: int) -> Any:
             return jax.ShapeDtypeStruct((nodes, *shape), dtype)
 
+        def features() -> Any:
+            if not sparse:
+                return rows(nodes, graph.x_nf)
+            return traced_rows(nodes, graph.num_features, values)
+
         inputs = Inputs(
-            x_nf=rows(nodes, graph.x_nf),
+            x_nf=features(),
             positional_np=numbers(jnp.float32, width) if positions else None,
             edge_x_ef=None if graph.edge_x_ef is None else rows(edges, graph.edge_x_ef),
             valid_n=numbers(jnp.bool_),

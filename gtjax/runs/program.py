@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -43,6 +44,7 @@ from gtjax.sharding.mesh import Spread, spread
 from gtjax.sharding.neighbours import BoundNeighbours
 from gtjax.sharding.place import place_everywhere
 from gtjax.sharding.recording import Call, RecordingNeighbours, forms_of
+from gtjax.sharding.sparse import SpreadRows
 from gtjax.sharding.specs import EVERYWHERE
 from gtjax.strategies import WIRES
 from gtjax.tasks.base import Task
@@ -166,8 +168,9 @@ class Program:
 
     def run(self, params: Params, batch: Batch, inputs: Inputs, spread: Spread) -> Outputs:
         """The model over the batch's edges, as they are laid out for the strategy of `spread`."""
-        model, inputs = self.model(params), readable(inputs, spread, self.config.kernel)
-        neighbours = self._neighbours(batch, spread)
+        model, neighbours = self.model(params), self._neighbours(batch, spread)
+        times = partial(SpreadRows.times, spread=spread, kernel=self.config.kernel)
+        inputs = readable(inputs, times)
         embeddings_nf = model.encoder(inputs, neighbours)
         if (hops := batch.hops) is not None:  # of the seeds alone, whatever it has computed
             embeddings_nf = hops.rows(embeddings_nf, 0)

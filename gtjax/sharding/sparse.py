@@ -51,6 +51,8 @@ class SpreadRows:
             own = jax.tree.map(lambda x: x.reshape(x.shape[1:]), edges)
             return sparse_product(values_pe.reshape(-1), matrix_fo, own, kernel=chosen)
 
+        if spread.shape.devices == 1:  # XLA would not leave out the sum over one device
+            return of_device(self.edges, values_pe, matrix_fo)
         everywhere = jax.shard_map(
             of_device,
             mesh=spread.mesh,

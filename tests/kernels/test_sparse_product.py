@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pallas_kernels import build_edges, sparse_product
+from tests.marks import slow
 
 
 def awkward(rows: int, columns: int, filled: float) -> np.ndarray:
@@ -26,8 +27,17 @@ def edges_of(x: np.ndarray):
     return jnp.asarray(x[row_e, column_e]), jax.tree.map(jnp.asarray, edges)
 
 
-@pytest.mark.parametrize("kernel", ["cpu", "xla"])
-@pytest.mark.parametrize("shape", [(211, 1499, 13), (1009, 89, 64), (7, 3, 1)])
+@pytest.mark.parametrize(
+    ("shape", "kernel"),
+    [
+        ((211, 1499, 13), "cpu"),
+        ((1009, 89, 64), "cpu"),
+        ((7, 3, 1), "cpu"),
+        ((61, 83, 5), "xla"),
+        slow((211, 1499, 13), "xla"),
+        slow((1009, 89, 64), "xla"),
+    ],
+)
 def test_values_and_gradients_are_those_of_dense_rows(shape, kernel):
     rows, columns, outputs = shape
     x = awkward(rows, columns, 0.02)
