@@ -65,6 +65,7 @@ class GPS(nnx.Module):
     """Input layer, then layers of local, global and feed-forward branches."""
 
     Config = GPSConfig
+    reads_sparse = True
 
     def __init__(self, config: GPSConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         self.input = InputLayer(config, sizes, rngs=rngs)

@@ -27,6 +27,7 @@ from gtjax.nn.gat import edge_rows
 from gtjax.nn.inputs import Inputs
 from gtjax.nn.models import Sizes
 from gtjax.nn.neighbours import Dropped, Neighbours
+from gtjax.nn.sparse import SparseRows
 from gtjax.nn.stack import Stack
 
 MOST = 8.0  # of a score and of a bias, either way: their exponentials and sums stay within float32
@@ -50,7 +51,7 @@ class RelationalConv(nnx.Module):
 
     def __call__(
         self,
-        x_nf: jax.Array,
+        x_nf: jax.Array | SparseRows,
         neighbours: Neighbours,
         edge_x_ef: jax.Array | None = None,
         *,
@@ -77,6 +78,7 @@ class Relational(nnx.Module):
     """Layers of relational attention one after the other."""
 
     Config = RelationalConfig
+    reads_sparse = True
 
     def __init__(self, config: RelationalConfig, sizes: Sizes, *, rngs: nnx.Rngs):
         edges = sizes.edge_features if config.typed else 0

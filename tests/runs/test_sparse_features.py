@@ -27,8 +27,10 @@ from gtjax.nn.config import (
     GATv2Config,
     GCNConfig,
     GINConfig,
+    GPSConfig,
     GRANDConfig,
     PolynormerConfig,
+    RelationalConfig,
     SAGEConfig,
     SGFormerConfig,
     TransformerConfig,
@@ -63,6 +65,8 @@ MODELS = {
     "decoupled": DecoupledConfig(**SHAPE, layers=2, heads=2),
     "polynormer": PolynormerConfig(**SHAPE, layers=1, heads=2),
     "sgformer": SGFormerConfig(**SHAPE, layers=1),
+    "gps": GPSConfig(**SHAPE, layers=1, heads=2),
+    "relational": RelationalConfig(**SHAPE, layers=1, heads=2),
     "grand": GRANDConfig(**(SHAPE | {"input_dropout": 0.0}), layers=2),
     "gcn with labels": GCNConfig(
         **SHAPE, layers=1, label_input=True, positional="random_walk", positional_size=3
