@@ -283,9 +283,9 @@ class Program:
         """Outputs and metrics of all nodes, where no node has seen what is asked of it."""
 
         def run(inputs: Inputs) -> tuple[Any, jax.Array]:
-            return self.run(params, batch, inputs, self.spread)
+            return self.run(params, batch, inputs, self.spread)[:2]
 
-        outputs = Outputs(*self.task.predictions(run, batch.inputs, batch.targets)[:2])
+        outputs = Outputs(*self.task.predictions(run, batch.inputs, batch.targets))
         metrics = self.metrics_of(outputs.outputs, batch.targets, ("train", "val", "test"))
         if self._smoother is not None:
             smoothed, shares = self._smoothed(outputs.outputs, batch)
