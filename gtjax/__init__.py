@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from gtjax.sharding.config import ParallelConfig
     from gtjax.tasks.base import Task, register_task
     from gtjax.tasks.config import TaskConfig
+    from gtjax.tuning.config import TuneConfig
+    from gtjax.tuning.tune import tune
 
 __version__ = "0.1.0"
 
@@ -97,6 +99,7 @@ _HOME = {
     "TrainConfig": "gtjax.runs.config",
     "TrainedRun": "gtjax.runs.trained",
     "TransformerConfig": "gtjax.nn.config",
+    "TuneConfig": "gtjax.tuning.config",
     "UserError": "gtjax.core.errors",
     "bind": "gtjax.batching.bind",
     "convert": "gtjax.datasets.conversion",
@@ -123,6 +126,7 @@ _HOME = {
     "statistics": "gtjax.graph",
     "step_cost": "gtjax.runs.step_cost",
     "to_pyg": "gtjax.graph",
+    "tune": "gtjax.tuning.tune",
 }
 
 __all__ = [
@@ -160,6 +164,7 @@ __all__ = [
     "TrainConfig",
     "TrainedRun",
     "TransformerConfig",
+    "TuneConfig",
     "UserError",
     "bind",
     "convert",
@@ -186,6 +191,7 @@ __all__ = [
     "statistics",
     "step_cost",
     "to_pyg",
+    "tune",
 ]
 
 

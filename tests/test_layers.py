@@ -32,11 +32,12 @@ ARROWS = {
         "batching chunks datasets distributed graph hardware nn partition planner recipes sharding "
         "strategies tasks pallas_kernels"
     ),
+    "gtjax.tuning": "batching datasets graph nn recipes runs tasks",
     "gtjax.cli": (
         "gtjax batching datasets distributed graph hardware nn partition planner runs sharding "
-        "strategies"
+        "strategies tuning"
     ),
-    "gtjax": "batching datasets graph nn partition recipes runs sharding tasks",
+    "gtjax": "batching datasets graph nn partition recipes runs sharding tasks tuning",
     # Models and the op by their names, the user's cache folder, and steps to compile and not run.
     "experiments": (
         "gtjax batching distributed graph hardware nn planner runs sharding strategies tasks "

@@ -21,6 +21,7 @@ COMMANDS = {
     "evaluate": "measure a run's best parameters again",
     "runs": "list the runs in a folder, or compare some",
     "predict": "write class probabilities and embeddings of every node",
+    "tune": "choose a model and its settings by validation, within a budget of time",
     "plan": "choose how to spread a graph over devices, and say why",
     "profile": "measure how fast the devices here compute and talk",
     "partition": "cut a graph into parts, and show what crosses between them",

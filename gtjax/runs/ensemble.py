@@ -37,10 +37,14 @@ def measured(
         for each, step in zip(seeds, np.asarray(steps), strict=True):
             each["best_step"] = int(step)
     together = program.task.ensemble([outputs.outputs for outputs, _ in found])
-    of_all = program.metrics_of(together, measure.batch.targets, SPLITS)
+    targets, smoothed = measure.batch.targets, None
+    of_all = program.metrics_of(together, targets, SPLITS)
+    if found[0][0].smoothed is not None:
+        smoothed = program.task.ensemble([outputs.smoothed for outputs, _ in found])
+        of_all |= program.metrics_of(smoothed, targets, ("val", "test"), called="smoothed_")
     # Embeddings of different seeds have nothing in common: side by side, and not added up.
     beside_nf: Any = np.concatenate([np.asarray(each.embeddings_nf) for each, _ in found], axis=1)
-    return Outputs(together, beside_nf), {
+    return Outputs(together, beside_nf, smoothed), {
         **means(seeds),
         "seeds": seeds,
         **{f"ensemble_{name}": float(value) for name, value in of_all.items()},

@@ -232,8 +232,17 @@ def decided(
 def fits_side_by_side(config: TrainConfig, graph: Graph, share: float = 1.0) -> bool:
     """Whether steps of all seeds at once fit in a share of one device: about so many times one."""
     capacity = _capacity(config)
-    needed = config.seeds * _needed(config, graph, remats_of(config)[0])
-    return capacity is None or needed < share * capacity
+    if capacity is None:
+        return True
+    # Tracing a step takes a second: not where far more than it could need is there.
+    model, width = config.model, setting_of(config.model, "hidden")
+    channels = graph.num_features + 8 * width * (setting_of(model, "layers") + 2)
+    passes = config.recipe.consistency_passes if config.recipe.consistency else 1
+    edges = 2 * graph.num_edges * (width + 8 * setting_of(model, "heads"))
+    most = 16.0 * passes * (graph.num_nodes * channels + edges)
+    if config.seeds * most < share * capacity / 4:
+        return True
+    return config.seeds * _needed(config, graph, remats_of(config)[0]) < share * capacity
 
 
 def _capacity(config: TrainConfig) -> float | None:

@@ -1,0 +1,1 @@
+"""Choosing a model and its settings by validation: see README.md."""

@@ -1,0 +1,427 @@
+"""`tune`: looks for a model and settings by validation alone, and tests what it chose once.
+
+Search: recipes that suit the graph, then what optuna suggests, on two seeds at once, with
+successive halving of those that promise less (Li et al. 2018). Finalists: the best, on five seeds.
+The choice is trained for good, and only then are test labels looked at. All of it within a budget
+of time, and in a folder that a later call goes on with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gtjax.core.errors import UserError
+from gtjax.core.progress import progress, say
+from gtjax.datasets import load, save_npz
+from gtjax.graph import Graph, StoredGraph, required_graph
+from gtjax.runs.config import RuntimeConfig, TrainConfig, to_mapping
+from gtjax.runs.loop import fit
+from gtjax.runs.result import Result
+from gtjax.runs.run_folder import RunFolder, new_run_path, versions
+from gtjax.runs.trained import load_run
+from gtjax.tuning import study as studies
+from gtjax.tuning import table
+from gtjax.tuning.baselines import Baseline, baselines, scored
+from gtjax.tuning.config import TuneConfig, seconds_of
+from gtjax.tuning.hidden_labels import without_test
+from gtjax.tuning.space import Params, config_of, families, recipes
+from gtjax.tuning.toml_file import write_config
+from gtjax.tuning.traits import LARGE, Traits
+from gtjax.tuning.trial import EVALUATIONS
+from gtjax.tuning.worker import GRAPH, TOLD, Orders, keep_compiled, work
+
+ASKED, ELAPSED, RESULT, BEST = "asked.json", "elapsed.json", "result.json", "best.toml"
+SEARCH_SHARE, FINALISTS_SHARE = 0.6, 0.85  # of the budget, at whose ends these are over
+FULL_TRIALS = 8  # that there is time for in the search, if none is stopped
+TRIAL_SEEDS, FINALIST_SEEDS, FINALISTS = 2, 5, 3
+LONGEST = 1000  # steps
+SHORT = 20.0  # seconds of a search in which one seed has to do
+
+
+def tune(
+    graph: Graph | str | Path,
+    config: TuneConfig | None = None,
+    *,
+    budget: str | None = None,
+    show_progress: bool = True,
+) -> Result:
+    """Choose a model and its settings for a graph, or for the data set of that name or path.
+
+    The result holds the test metric of what was chosen (`test_...`, `ensemble_test_...`), and its
+    folder `best.toml`, the model (`final/`, for `gtjax.load_run`), all trials and a picture.
+    """
+    studies.optuna()  # refuses where it is not there
+    config = config or TuneConfig()
+    if budget is not None:
+        config = dataclasses.replace(config, budget=budget)
+    data = None
+    if isinstance(graph, str | Path):
+        data = str(Path(graph).resolve()) if Path(graph).exists() else str(graph)
+        graph = load(graph, split=config.split)
+    if isinstance(graph, StoredGraph):
+        raise UserError("gtjax tune reads a graph into memory; use gtjax train for a stored one")
+    return Tuning(required_graph(graph, "tune"), data, config, show_progress).run()
+
+
+class Tuning:
+    """One tuning, from its first trial to its result."""
+
+    def __init__(self, graph: Graph, data: str | None, config: TuneConfig, show: bool):
+        self.graph, self.seen, self.config, self.show = graph, without_test(graph), config, show
+        self.traits = Traits.of(self.seen)
+        self.models = families(self.traits, config.models)
+        self.base = TrainConfig(
+            data=data or graph.name,
+            split=config.split,
+            task=config.task,
+            metric=config.metric,
+            seed=config.seed,
+            **_lengths(),
+        )
+        self.task = self.base.task_of(self.seen)
+        self.smaller = self.task.metric in self.task.SMALLER
+        self.folder = self._opened()
+        self.jobs = config.jobs or _usual_jobs(self.traits)
+        self._before = (self.folder.read_json(ELAPSED) or {}).get("seconds", 0.0)
+        self._began = time.monotonic()
+        self.total = seconds_of(config.budget)
+        self.baselines: list[Baseline] = []
+
+    def _opened(self) -> RunFolder:
+        """A new folder, or that of a tuning of the same graph."""
+        path = self.config.out or new_run_path(
+            dataclasses.replace(self.base, data=f"tune-{Path(self.base.data).stem}")
+        )
+        asked = {"fingerprint": self.graph.fingerprint, "config": to_mapping(self.config)}
+        folder = RunFolder(path)
+        if (path / ASKED).is_file():
+            if folder.read_json(ASKED)["fingerprint"] != asked["fingerprint"]:
+                raise UserError(f"{path} holds the tuning of another graph: name a new --out")
+        elif (path / "config.json").exists():
+            raise UserError(f"--out names a new folder, or one of a tuning; {path} holds a run.")
+        else:
+            try:
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"--out {path}: cannot write there: {error.strerror}") from error
+            save_npz(self.seen, path / GRAPH)
+        folder.write_json(ASKED, asked)
+        return folder
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds so far, those of earlier calls included."""
+        return self._before + time.monotonic() - self._began
+
+    def run(self) -> Result:
+        """All of it."""
+        known = self.folder.read_json(RESULT)
+        if known is not None:
+            self._say(f"{self.folder.path} is finished; for another tuning name another --out")
+            return Result(self.folder.path, known)
+        self._say(
+            f"{self.traits.text}\nmodels: {', '.join(self.models)}; {self.jobs} trials side by "
+            f"side\nfolder: {self.folder.path}"
+        )
+        keep_compiled()
+        try:
+            self._search()
+            self._finals()
+            return self._finish()
+        except KeyboardInterrupt:
+            self._note()
+            self._say(f"stopped; continue with the same command and --out {self.folder.path}")
+            raise
+
+    # Search and finalists.
+
+    def _search(self) -> None:
+        study = studies.open_study(self.folder.path, studies.SEARCH, self.config.seed)
+        studies.give_up_running(study)
+        if not study.get_trials(deepcopy=False):
+            for called, params in recipes(self.traits, self.models):
+                studies.enqueue(study, called, params)
+        left = SEARCH_SHARE * self.total - self.elapsed
+        if studies.finished(study) and left <= 0:
+            return
+        left = max(left, 1.0)
+        seeds = 1 if left < SHORT or self.traits.size > LARGE else TRIAL_SEEDS
+        self._work(study, studies.SEARCH, seeds, left, left * self.jobs / FULL_TRIALS)
+        if not studies.finished(study):
+            self._explain_nothing(study)
+
+    def _finals(self) -> None:
+        search = studies.finished(
+            studies.open_study(self.folder.path, studies.SEARCH, self.config.seed)
+        )
+        study = studies.open_study(self.folder.path, studies.FINALISTS, self.config.seed)
+        studies.give_up_running(study)
+        left = FINALISTS_SHARE * self.total - self.elapsed
+        longest = max(studies.outcome_of(each)["seconds"] for each in search[:FINALISTS])
+        count = min(FINALISTS, len(search), int(left * self.jobs / max(longest, 1e-3)))
+        if count < 2:
+            return  # there is nothing to compare, or no time for it
+        if not study.get_trials(deepcopy=False):
+            for trial in search[:count]:
+                studies.enqueue_finalist(study, trial.number, studies.settings_of(trial))
+        rounds = -(-count // self.jobs)
+        seeds = FINALIST_SEEDS if self.traits.size <= LARGE else TRIAL_SEEDS
+        self._work(study, studies.FINALISTS, seeds, left, left / rounds)
+
+    def _work(self, study: Any, name: str, seeds: int, seconds: float, of_trial: float) -> None:
+        """Have workers run trials of a study for so long."""
+        orders = Orders(
+            study=name,
+            models=self.models,
+            base=to_mapping(self.base),
+            seeds=seeds,
+            trial_seconds=of_trial,
+            until=time.time() + seconds,
+            most_trials=self.config.trials,
+            seed=self.config.seed,
+            jobs=self.jobs,
+        )
+        with progress(f"tuning ({name})", self.total, show=self.show) as update:
+
+            def tick() -> None:
+                self._note()
+                update(min(self.elapsed, self.total), self._summary(study))
+
+            if self.jobs == 1:
+                self._compare()
+                work(self.folder.path, orders, tick=tick)
+            else:
+                self._in_processes(orders, study, tick)
+        self._write_trials()
+
+    def _in_processes(self, orders: Orders, study: Any, tick: Callable[[], None]) -> None:
+        path = self.folder.path
+        self.folder.write_json(TOLD, orders.to_json())
+        workers = []
+        for number in range(orders.jobs):
+            command = [sys.executable, "-m", "gtjax.tuning.worker", str(path), str(number)]
+            log = (path / f"worker-{number}.log").open("w", encoding="utf-8")
+            workers.append(subprocess.Popen(command, stdout=log, stderr=log, env=_environment()))
+            log.close()
+        try:
+            self._compare()
+            late = orders.until + max(30.0, 0.1 * self.total)  # to finish what is being compiled
+            while any(each.poll() is None for each in workers):
+                time.sleep(0.5)
+                tick()
+                if time.time() > late and studies.finished(study):
+                    break
+        finally:
+            for each in workers:
+                if each.poll() is None:
+                    each.terminate()
+            for each in workers:
+                with suppress(subprocess.TimeoutExpired):
+                    each.wait(timeout=10)
+        for number, each in enumerate(workers):
+            if each.returncode:
+                said = (path / f"worker-{number}.log").read_text(encoding="utf-8", errors="replace")
+                last = said.strip().splitlines()[-1:] or ["it said nothing"]
+                self._say(f"worker {number} ended with code {each.returncode}: {last[0]}")
+
+    def _compare(self) -> None:
+        if not self.baselines:
+            seconds = min(60.0, 0.05 * self.total)
+            self.baselines = baselines(self.seen, self.task.metric, seconds)
+
+    # The choice, and what is told of it.
+
+    def _chosen(self) -> tuple[Any, str]:
+        """The trial that is best: of the finalists, or where there are none of the search."""
+        for name in (studies.FINALISTS, studies.SEARCH):
+            study = studies.open_study(self.folder.path, name, self.config.seed)
+            if found := studies.finished(study):
+                return found[0], name
+        raise UserError("no trial was finished: give a larger --budget")
+
+    def _finish(self) -> Result:
+        trial, _ = self._chosen()
+        params, outcome = studies.settings_of(trial), studies.outcome_of(trial)
+        steps = max(self.base.eval_every, outcome["steps"])
+        final = dataclasses.replace(config_of(params, self.base), steps=steps)
+        counts = self._counts()
+        write_config(
+            self.folder.path / BEST,
+            final,
+            f"chosen by gtjax tune: validation {self.task.metric} {outcome['metric']:.4f}, mean of "
+            f"{len(outcome['each'])} seeds, the best of {counts['trials']} trials",
+        )
+        with progress("training what was chosen", 1.0, show=self.show) as update:
+            update(0.0, f"{params['model']}, {self.config.ensemble} seeds")
+            run = self._trained(final)
+        # The one and only look at test labels.
+        tested = run.evaluate(self.graph)
+        values = self._values(params, outcome, final, counts, tested)
+        self.folder.write_json(RESULT, values)
+        self._write_trials()
+        if self.show:
+            self._tell(values)
+        return Result(self.folder.path, values)
+
+    def _trained(self, config: TrainConfig) -> Any:
+        out = self.folder.path / "final"
+        if out.exists() and not (out / RESULT).exists():  # of a call that was killed
+            import shutil
+
+            shutil.rmtree(out)
+        if not out.exists():
+            runtime = RuntimeConfig(keep_graph="never", checkpoint_seconds=300)
+            config = dataclasses.replace(
+                config, seeds=self.config.ensemble, out=out, runtime=runtime
+            )
+            fit(self.seen, config=config, show_progress=False)
+        return load_run(out)
+
+    def _values(
+        self,
+        params: Params,
+        outcome: dict[str, Any],
+        config: TrainConfig,
+        counts: dict[str, int],
+        tested: dict[str, float],
+    ) -> dict[str, Any]:
+        metric = self.task.metric
+        known = {name: value for name, value in tested.items() if "train_" not in name}
+        labels_n, test_n = self.graph.labels_n, self.graph.split_n.get("test")
+        simple = [
+            {
+                "name": each.name,
+                "val": each.val,
+                "test": None
+                if test_n is None
+                else scored(each.scores_nc, labels_n, test_n, metric),
+            }
+            for each in self.baselines
+        ]
+        best = max((each["val"] for each in simple), default=None)
+        return {
+            "metric": metric,
+            "model": params["model"],
+            "settings": params,
+            "validation": outcome["metric"],
+            "validation_deviation": outcome["deviation"],
+            "validation_seeds": len(outcome["each"]),
+            **known,
+            "baselines": simple,
+            "beaten": best is None or outcome["metric"] >= best,
+            **counts,
+            "seconds": self.elapsed,
+            "budget": self.config.budget,
+            "jobs": self.jobs,
+            "traits": self.traits.to_json(),
+            "config": to_mapping(config),
+            "data": {"name": self.graph.name, "fingerprint": self.graph.fingerprint},
+            "versions": versions() | {"optuna": studies.optuna().__version__},
+        }
+
+    def _counts(self) -> dict[str, int]:
+        study = studies.open_study(self.folder.path, studies.SEARCH, self.config.seed)
+        ended = studies.ended(study)
+        stopped = sum(studies.outcome_of(each)["stopped"] for each in ended)
+        return {"trials": len(ended), "trials_stopped_early": stopped}
+
+    def _rows(self) -> list[dict[str, Any]]:
+        rows = []
+        for name in (studies.SEARCH, studies.FINALISTS):
+            study = studies.open_study(self.folder.path, name, self.config.seed)
+            rows += table.rows_of(study, name)
+        return rows
+
+    def _write_trials(self) -> None:
+        rows, path = self._rows(), self.folder.path
+        simple = [{"name": each.name, "val": each.val} for each in self.baselines]
+        table.write_table(path / "trials.csv", rows)
+        table.draw(path / "trials.svg", rows, simple, self.task.metric, self.smaller)
+
+    def _tell(self, values: dict[str, Any]) -> None:
+        metric = values["metric"]
+        stopped = values["trials_stopped_early"]
+        self._say(
+            f"validation {metric} of the best of {values['trials']} trials ({stopped} stopped "
+            f"early), and of simple models:"
+        )
+        self._say(table.told(self._rows(), values["baselines"], self.smaller))
+        if not values["beaten"]:
+            self._say(
+                "warning: a simple model validates better than what was chosen. The graph may need "
+                "a longer --budget, or no more than that simple model."
+            )
+        self._say(f"test {metric}, looked at once: {told_test(values)}")
+        self._say(f"settings: {self.folder.path / BEST}; model: {self.folder.path / 'final'}")
+
+    def _explain_nothing(self, study: Any) -> None:
+        why = [
+            each.user_attrs["failed"] for each in study.get_trials() if "failed" in each.user_attrs
+        ]
+        logs = [path.read_text(errors="replace") for path in self.folder.path.glob("worker-*.log")]
+        said = why[:1] or [log.strip().splitlines()[-1] for log in logs if log.strip()][:1]
+        raise UserError(
+            f"no trial was finished: {said[0] if said else 'there was no time'}. Give a larger "
+            f"--budget, or look into {self.folder.path}"
+        )
+
+    def _summary(self, study: Any) -> str:
+        ended = studies.ended(study)
+        if not ended:
+            return "first trials"
+        best = max(ended, key=lambda each: studies.outcome_of(each)["goodness"])
+        model, value = studies.settings_of(best)["model"], studies.outcome_of(best)["metric"]
+        return f"{len(ended)} trials, best val {self.task.metric} {value:.4f} ({model})"
+
+    def _note(self) -> None:
+        self.folder.write_json(ELAPSED, {"seconds": self.elapsed})
+
+    def _say(self, text: str) -> None:
+        if self.show:
+            say(text)
+
+
+def told_test(values: dict[str, Any]) -> str:
+    """The test metric of the choice, of the mean prediction of its seeds, and of simple models."""
+    name = f"test_{values['metric']}"
+    if values.get(name) is None or values[name] != values[name]:
+        return "there are no labelled test nodes"
+    deviation = values.get(f"{name}_deviation")
+    said = [f"{values[name]:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")]
+    if f"ensemble_{name}" in values:
+        said.append(f"mean prediction {values[f'ensemble_{name}']:.4f}")
+    said += [f"{each['name']} {each['test']:.4f}" for each in values["baselines"] if each["test"]]
+    return "; ".join(said)
+
+
+def _lengths() -> dict[str, Any]:
+    """Steps of a trial, and how often and how long it is looked at."""
+    every = max(1, LONGEST // EVALUATIONS)
+    return {"steps": LONGEST // every * every, "eval_every": every, "patience": LONGEST // 4}
+
+
+def _usual_jobs(traits: Traits) -> int:
+    """A process a core where steps are short, on the CPU; else one with everything."""
+    import jax
+
+    if jax.default_backend() != "cpu" or traits.size > LARGE:
+        return 1
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(there or 1, 8)
+
+
+def _environment() -> dict[str, str]:
+    """Of a worker: it finds gtjax where this process found it."""
+    import gtjax
+
+    home = str(Path(gtjax.__file__).parents[1])
+    paths = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
+    return os.environ | {"PYTHONPATH": paths}

@@ -1,0 +1,144 @@
+"""A tuning chooses by validation alone, stays within its rules, and goes on after a kill."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import gtjax
+from gtjax.core.errors import UserError
+from gtjax.datasets import save_npz
+from gtjax.runs.config import read_config
+from gtjax.tuning import study as studies
+from gtjax.tuning import tune as tuning
+from gtjax.tuning.trial import Trials
+from tests.marks import slow
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return gtjax.load("synthetic-citation:nodes=211,seed=3")
+
+
+def tuned(graph, out, **settings):
+    wanted = {"budget": "1h", "trials": 2, "jobs": 1, "ensemble": 2, "models": "gcn"} | settings
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "LONGEST", 8)
+        return gtjax.tune(graph, gtjax.TuneConfig(out=out, **wanted), show_progress=False)
+
+
+@pytest.fixture(scope="module")
+def result(graph, tmp_path_factory):
+    return tuned(graph, tmp_path_factory.mktemp("tuned") / "tune")
+
+
+def trials_of(folder):
+    with (folder / "trials.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_choice_is_the_best_on_validation_and_can_be_trained_again(graph, result):
+    finals = [row for row in trials_of(result.folder) if row["study"] == "finalists"]
+    rows = finals or [row for row in trials_of(result.folder) if row["state"] == "finished"]
+    assert result["validation"] == pytest.approx(max(float(row["val"]) for row in rows))
+    config = read_config(result.folder / "best.toml")
+    assert config.model.hidden == result["settings"]["model.hidden"]
+    run = gtjax.load_run(result.folder / "final")
+    assert run.config.model == config.model
+    assert run.evaluate(graph)["test_accuracy"] == pytest.approx(result["test_accuracy"])
+    assert result["trials"] == 2
+    assert {each["name"] for each in result["baselines"]} >= {"label propagation"}
+    assert (result.folder / "trials.svg").stat().st_size > 1000
+
+
+def test_nothing_of_trials_tells_of_test_nodes(result):
+    files = ("journal.jsonl", "trials.csv", "final/metrics.jsonl")
+    for name in files:
+        text = (result.folder / name).read_text(encoding="utf-8")
+        rows = [json.loads(line) for line in text.splitlines()] if name.endswith("l") else []
+        seen = [row["test_accuracy"] for row in rows if "test_accuracy" in row]
+        assert "test_" not in text or set(seen) == {None}, name
+
+
+@pytest.mark.parametrize("trials", [2, slow(6)])
+def test_scrambled_test_labels_change_nothing_that_is_chosen(graph, result, tmp_path, trials):
+    rng, labels_n = np.random.default_rng(0), np.array(graph.labels_n)
+    test_n = graph.split_n["test"]
+    labels_n[test_n] = rng.permutation(labels_n[test_n])
+    scrambled = dataclasses.replace(graph, labels_n=labels_n)
+    first = result if trials == 2 else tuned(graph, tmp_path / "first", trials=trials)
+    other = tuned(scrambled, tmp_path / "other", trials=trials)
+    assert other["settings"] == first["settings"]
+    assert other["validation"] == first["validation"]
+    assert other["test_accuracy"] != first["test_accuracy"]
+    text = [(each.folder / "best.toml").read_text() for each in (first, other)]
+    assert text[0] == text[1]
+
+
+def test_a_finished_tuning_is_left_as_it_is(graph, result):
+    again = tuned(graph, result.folder)
+    assert again.values == json.loads((result.folder / "result.json").read_text())
+
+
+def test_another_graph_is_refused(result):
+    other = gtjax.load("synthetic-citation:nodes=211,seed=4")
+    with pytest.raises(UserError, match="holds the tuning of another graph"):
+        tuned(other, result.folder)
+
+
+def test_a_trial_that_promises_less_is_stopped(graph):
+    told = []
+    config = gtjax.TrainConfig(
+        model=gtjax.GCNConfig(hidden=8, layers=1), steps=27, eval_every=1, seeds=2
+    )
+
+    def report(goodness, units):
+        told.append(units)
+        return units == 3
+
+    outcome = Trials(graph).run(config, seconds=1e6, report=report)
+    assert outcome.stopped
+    assert told == [1, 2, 3]
+    assert outcome.steps == 3
+    assert len(outcome.each) == 2
+
+
+@pytest.mark.slow
+def test_a_killed_tuning_goes_on(graph, tmp_path):
+    """With processes side by side, killed in the middle of a trial; no trial is lost or doubled."""
+    save_npz(graph, tmp_path / "graph.npz")
+    start = "import sys; from gtjax.cli.main import main; sys.exit(main())"
+    options = ["tune", str(tmp_path / "graph.npz"), "--out", str(tmp_path / "tune")]
+    options += ["--budget", "1h", "--trials", "4", "--jobs", "2", "--ensemble", "1"]
+    command = [sys.executable, "-c", start, *options, "--models", "gcn"]
+    run = subprocess.Popen(command, start_new_session=True)
+    journal = tmp_path / "tune" / "journal.jsonl"
+    until = time.monotonic() + 300
+    while time.monotonic() < until:
+        if journal.exists() and "outcome" in journal.read_text():
+            break
+        time.sleep(0.2)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    before = studies.ended(studies.open_study(tmp_path / "tune", studies.SEARCH))
+    assert before
+    subprocess.run(command, check=True, timeout=600)
+    study = studies.open_study(tmp_path / "tune", studies.SEARCH)
+    after = {trial.number: studies.outcome_of(trial) for trial in studies.ended(study)}
+    assert all(after[trial.number] == studies.outcome_of(trial) for trial in before)
+    assert not study.get_trials(states=(studies.optuna().trial.TrialState.RUNNING,))
+    assert json.loads((tmp_path / "tune" / "result.json").read_text())["trials"] >= 3
+
+
+def test_links_are_refused(graph):
+    with pytest.raises(UserError, match="labels of nodes"):
+        gtjax.tune(gtjax.TrainConfig(task="link").prepared(graph), show_progress=False)
