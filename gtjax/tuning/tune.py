@@ -420,8 +420,6 @@ def _usual_jobs(traits: Traits) -> int:
 
 def _environment() -> dict[str, str]:
     """Of a worker: it finds gtjax where this process found it."""
-    import gtjax
-
-    home = str(Path(gtjax.__file__).parents[1])
+    home = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
     return os.environ | {"PYTHONPATH": paths}
