@@ -32,6 +32,7 @@ UNSET: dict[str, Any] = {
     "remat": "none",
     "propagates": False,
     "tells_direction": False,
+    "phase_steps": (),
 }
 
 
@@ -280,6 +281,9 @@ class PolynormerConfig:
     (0, 1), from a half."""
     pre_norm: bool = False
     """Normalise before each local layer too."""
+    local_steps: int = 0
+    """Steps at first that train the local layers by themselves; what validated best of them goes on
+    with the global layers."""
     positional: Positional = "none"
     """Positional encoding added to the input."""
     positional_size: int = 16
@@ -292,12 +296,18 @@ class PolynormerConfig:
         """Whether every node depends on every other."""
         return self.global_layers > 0
 
+    @property
+    def phase_steps(self) -> tuple[int, ...]:
+        """Steps at which a phase of training begins."""
+        return (self.local_steps,) if self.local_steps and self.global_layers else ()
+
     def __post_init__(self) -> None:
         at_least_one(self, "hidden", "layers", "heads", "positional_size")
         heads_divide(self)
         shares(self, "dropout", "global_dropout", "input_dropout")
-        if self.global_layers < 0:
-            raise ValueError(f"model.global_layers is not negative; found {self.global_layers}")
+        for name in ("global_layers", "local_steps"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"model.{name} is not negative; found {getattr(self, name)}")
         if self.beta > 1:
             raise ValueError(f"model.beta is at most 1, or below 0; found {self.beta}")
 

@@ -53,8 +53,8 @@ class GPSLayer(nnx.Module):
         edges = [inputs.edge_x_ef] if isinstance(self.local, GATConv) else []
         local_nf = self.local(x_nf, neighbours, *edges)
         by_head = (x_nf.shape[0], config.heads, config.hidden // config.heads)
-        rows = (layer(x_nf).reshape(by_head) for layer in (self.query, self.key, self.value))
-        global_nf = self.mix(sigmoid_attention(*rows, valid_n).reshape(x_nf.shape))
+        q, k, v = (layer(x_nf).reshape(by_head) for layer in (self.query, self.key, self.value))
+        global_nf = self.mix(sigmoid_attention(q, k, v, valid_n).reshape(x_nf.shape))
         h_nf = self.local_norm(x_nf + drop(local_nf), valid_n)
         h_nf += self.global_norm(x_nf + drop(global_nf), valid_n)
         change_nf = self.down(drop(jax.nn.relu(self.up(h_nf))))

@@ -27,8 +27,8 @@ class Watch(Protocol):
 class Inputs(NamedTuple):
     """What the model sees of a graph, a row a node; edge features are in the neighbours' order.
 
-    Randomness and the one who watches come with `live`, within the step: elsewhere, in a batch or
-    as an argument of a compiled function, they are None.
+    Randomness, the one who watches and the phase come within the step (`live`): elsewhere, in a
+    batch or as an argument of a compiled function, they are None.
 
     `x_nf` is an array, but for a model that says `reads_sparse = True`: it takes `features` or
     `joined` of the inputs through layers of `gtjax.nn.dense`, and finds `SparseRows` where most
@@ -45,6 +45,7 @@ class Inputs(NamedTuple):
     asked: Any = None  # of the head, by the task: such as pairs of nodes
     randomness: Noise | None = None
     watch: Watch | None = None
+    phase: int | None = None  # of training, for models that have `phase_steps`; None: the last
 
     def live(self, key: jax.Array | None, watch: Watch | None = None) -> Inputs:
         """The same for one call of a model: in training with a random `key`."""

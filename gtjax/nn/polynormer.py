@@ -6,8 +6,8 @@ outputs of all local layers are summed; global layers, linear attention from eve
 node with the same kind of product, follow. Choose it for heterophilous and mid-sized graphs.
 
 The authors train the local layers by themselves first, and go on from the best of that with the
-global ones: a run with `--model.global-layers 0`, and a second one with `--weights` of the first,
-which takes over all that has the same name. An edge costs what it costs in GAT.
+global ones: `--model.local-steps 200` does, in one run (`gtjax/runs/phases.py`). Their two phases
+have an output layer each; here both are the task's head. An edge costs what it costs in GAT.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Polynormer(nnx.Module):
             x_nf = layer(x_nf, inputs, neighbours)
             inputs.see(f"local.{number}", x_nf)
             sum_nf += x_nf
-        if not self.config.global_layers:
+        if not self.config.global_layers or (self.config.phase_steps and inputs.phase == 0):
             return sum_nf
         x_nf = self.norm(sum_nf, inputs.valid_n)
         for number, layer in enumerate(self.everywhere):

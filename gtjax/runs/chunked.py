@@ -100,6 +100,7 @@ class ChunkedProgram:
             edge_x_ef=edges.get("x"),
             degree_n=nodes["degree"],
             node_ids_n=nodes["ids"],
+            phase=self._program.phase,
         )
         prefix = "target "
         targets = {k.removeprefix(prefix): v for k, v in nodes.items() if k.startswith(prefix)}

@@ -91,6 +91,8 @@ class Program:
         self.config, self.task = config, task
         self._seed: int | jax.Array = config.seed
         self._group: str | None = None
+        self.phases = len(setting_of(config.model, "phase_steps"))
+        self.phase = self.phases  # the last, unless it is `in_phase` another
         fitted = graph.scaling if isinstance(graph, GraphFacts) else None
         self._scaling = None if fitted is None else Scaling.from_json(fitted)
         self._makers = Makers(config, graph, task)
@@ -109,6 +111,14 @@ class Program:
         self.wire = one_of(WIRES, config.parallel.wire, "--wire")
         self._graphdef = nnx.graphdef(nnx.eval_shape(self._new_model))
         self._optimiser = make_optimiser(config.optim, config.steps)
+
+    def in_phase(self, phase: int) -> Program:
+        """The same in another phase of training (`phases.py`)."""
+        if phase == self.phase:
+            return self
+        other = copy.copy(self)  # another object, so that jax compiles its methods anew
+        other.phase = phase
+        return other
 
     @property
     def exact(self) -> bool:
@@ -170,7 +180,7 @@ class Program:
         """The model over the batch's edges, as they are laid out for the strategy of `spread`."""
         model, neighbours = self.model(params), self._neighbours(batch, spread)
         times = partial(SpreadRows.times, spread=spread, kernel=self.config.kernel)
-        inputs = readable(inputs, times)
+        inputs = readable(inputs, times)._replace(phase=self.phase)
         embeddings_nf = model.encoder(inputs, neighbours)
         if (hops := batch.hops) is not None:  # of the seeds alone, whatever it has computed
             embeddings_nf = hops.rows(embeddings_nf, 0)
@@ -260,6 +270,8 @@ class Program:
         updates, optimiser = self._optimiser.update(
             grads, state.optimiser, state.params, value=loss
         )
+        if self.phase < self.phases:  # what this phase does not use stays as it was drawn
+            updates = jax.tree.map(lambda u, g: jnp.where((g != 0).any(), u, 0.0), updates, grads)
         params = cast("Params", optax.apply_updates(state.params, updates))
         average = state.average
         if average is not None:

@@ -25,10 +25,11 @@ from gtjax.core.errors import UserError
 from gtjax.core.progress import say
 from gtjax.distributed.team import this_team
 from gtjax.graph import Graph, StoredGraph, required_graph
-from gtjax.runs.checkpoint import Checkpoints, Snapshot
+from gtjax.runs.checkpoint import Best, Checkpoints, Snapshot
 from gtjax.runs.config import TrainConfig
 from gtjax.runs.ensemble import measured
 from gtjax.runs.facts import GraphFacts
+from gtjax.runs.phases import phase_until
 from gtjax.runs.predictions import Predictions, node_numbers
 from gtjax.runs.program import Outputs, Params, Program
 from gtjax.runs.run_folder import RunFolder
@@ -78,16 +79,27 @@ class TrainedRun:
         self.folder, self.config, self._memory = folder, config, memory
         self.facts = GraphFacts.from_json(known["facts"])
         self.task = task_from_json(known["task"])
-        self._program = Program(config, self.facts, self.task)
-        spread = self._program.spread
-        calls = single_calls(self._program.calls, (spread.strategy,))
+        self._whole = Program(config, self.facts, self.task)
+        spread = self._whole.spread
+        calls = single_calls(self._whole.calls, (spread.strategy,))
         trust(config.kernel, calls, spread.platform, this_team())
 
     @cached_property
+    def _chosen(self) -> Best:
+        with Checkpoints(self.folder.path) as checkpoints:
+            return checkpoints.restore(Snapshot.shapes(self._whole)).chosen
+
+    @cached_property
+    def _program(self) -> Program:
+        """In the phase that the parameters are of."""
+        if not self._whole.phases:
+            return self._whole
+        return self._whole.in_phase(phase_until(self.config.model, int(np.max(self._chosen.step))))
+
+    @property
     def params(self) -> Params:
         """The parameters that validated best, on the devices; of several seeds, a row each."""
-        with Checkpoints(self.folder.path) as checkpoints:
-            return checkpoints.restore(Snapshot.shapes(self._program)).chosen.params
+        return self._chosen.params
 
     @property
     def model(self) -> Any:

@@ -24,6 +24,13 @@ from gtjax.distributed.watchdog import Watchdog
 from gtjax.runs.checkpoint import Best, Checkpoints, Snapshot
 from gtjax.runs.config import TrainConfig, from_mapping, to_mapping
 from gtjax.runs.events import EventWriter
+from gtjax.runs.phases import (
+    begins_phase,
+    entered,
+    last_phase_begins,
+    phase_after,
+    steps_left_in_phase,
+)
 from gtjax.runs.planning import with_option
 from gtjax.runs.profiling import Profiling
 from gtjax.runs.program import Program, State
@@ -72,6 +79,8 @@ class Turns:
             return snapshot
         if run.show:
             say("compiling")
+        phase = phase_after(config.model, min(int(snapshot.state.step), config.steps - 1))
+        run.program = run.program.in_phase(phase)
         with run.clock.on("compiling"), run.stop.during("compiling"):
             self._compile(snapshot)
         pace = Pace(run.facts.num_nodes)
@@ -82,6 +91,8 @@ class Turns:
         ):
             while not self._is_done(snapshot):
                 step = int(snapshot.state.step)
+                if begins_phase(config.model, step):
+                    snapshot = self._enter(snapshot)
                 turn = self._agree(step)
                 if turn["stop"]:
                     self.stopped = True
@@ -133,6 +144,7 @@ class Turns:
                 config.eval_every - step % config.eval_every,
                 config.steps - step,
                 self.batches.span(step) or config.steps,
+                steps_left_in_phase(config.model, step) or config.steps,
             )
             if every := config.runtime.checkpoint_steps:
                 count = min(count, every - step % every)
@@ -198,16 +210,30 @@ class Turns:
         if run.watch is not None:
             run.watch.saw(seconds)
         step = int(state.step)
-        if step % self.config.eval_every == 0 or step == self.config.steps:
+        due = step % self.config.eval_every == 0 or step == self.config.steps
+        if due or begins_phase(self.config.model, step):
             best = self._validated(state, best, rows[-1])
         return Snapshot(state, best), rows
+
+    def _enter(self, snapshot: Snapshot) -> Snapshot:
+        """Go on in the phase that begins here."""
+        run = self._run
+        snapshot = place_everywhere(run.program.spread.mesh, entered(snapshot))
+        program = run.program.in_phase(phase_after(self.config.model, int(snapshot.state.step)))
+        if program is not run.program:
+            run.program = program
+            with self.watchdog.paused(), run.clock.on("compiling"):
+                self._compile(snapshot)
+            self._steps_per_turn = 1
+        return snapshot
 
     def _change_to(self, mapping: dict[str, Any], snapshot: Snapshot) -> Snapshot:
         """Go on under another strategy: the same state, moved as it is."""
         run = self._run
         with self.watchdog.paused(), run.stop.during("changing to another strategy"):
             self.config = run.config = from_mapping(TrainConfig, mapping, "config")
-            run.program = Program(run.config, run.facts, run.task)
+            phase = run.program.phase
+            run.program = Program(run.config, run.facts, run.task).in_phase(phase)
             run.folder.write_json("config.json", to_mapping(run.config))
             self.batches = run.batches()
             self.checkpoints.about = run.about(self.batches)
@@ -234,7 +260,8 @@ class Turns:
         # Only right after an evaluation: how steps are grouped between two of them depends on
         # the speed of the machine, and where a run ends must not.
         evaluated = step > 0 and step % config.eval_every == 0
-        return evaluated and 0 < config.patience <= step - _last(snapshot.best)
+        since = max(_last(snapshot.best), last_phase_begins(config.model))
+        return evaluated and 0 < config.patience <= step - since
 
     def _validated(self, state: State, best: Best, row: dict[str, Any]) -> Best:
         """Add the metrics to the row; the parameters are the best if they validate better."""
@@ -251,7 +278,8 @@ class Turns:
         task, step = self._run.task, int(state.step)
         metric = jnp.float32(task.goodness(found[f"val_{task.metric}"]))
         if metric.ndim:
-            able = still_choosing(best.step, step, self.config.eval_every, self.config.patience)
+            since_s = jnp.maximum(best.step, last_phase_begins(self.config.model))
+            able = still_choosing(since_s, step, self.config.eval_every, self.config.patience)
             new = Best(params, metric, jnp.full_like(best.step, step))
             return chosen((metric > best.metric) & able, new, best)
         if not metric > best.metric:

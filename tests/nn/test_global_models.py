@@ -11,6 +11,7 @@ from flax import nnx
 from gtjax.nn import Inputs, Sizes
 from gtjax.nn.models import MODELS
 from gtjax.runs.program import couples_nodes
+from tests.marks import slow
 from tests.nn.local import LocalNeighbours
 from tests.nn.test_models import apply, dense_conv, edges, relu  # noqa: F401 - a fixture
 
@@ -144,7 +145,7 @@ def test_sgformer_is_its_definition(rows, edges):  # noqa: F811
     np.testing.assert_allclose(got, dense_sgformer(model, rows[0], *edges), atol=2e-5)
 
 
-@pytest.mark.parametrize("local", ["gcn", "sage", "gin", "gat"])
+@pytest.mark.parametrize("local", [*map(slow, ("gcn", "sage", "gin")), "gat"])
 def test_gps_is_its_definition(local, rows, edges):  # noqa: F811
     model = made("gps", local=local)
     got = ran(model, *rows, LocalNeighbours(*edges, NODES))
