@@ -37,6 +37,7 @@ TABLES = {
     "convert": ("convert", "convert/results.json"),
     "sampling": ("sampling", "sampling/results.json"),
     "cache": ("cache", "cache/results.json"),
+    "sparse": ("sparse_features", "sparse_features/results.json"),
     "attention": ("contenders.table", "attention/results.json"),
 }
 START, END = "<!-- table: {} -->\n", "<!-- end of table -->\n"

@@ -354,3 +354,11 @@ def test_the_cache_simulation_runs_on_a_tiny_graph(tmp_path):
         for policy in ("scored", "degree"):  # which read only what is asked for, or known to be
             assert 0 <= found[policy]["hit_rate"] <= found["best"] + 0.02
     assert done.stdout.count("| rmat |") == len(result["sizes"])
+
+
+@pytest.mark.slow
+def test_sparse_features_are_compared_on_a_tiny_graph(tmp_path):
+    done = experiment("sparse_features", "--quick", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "| drawn | 200 x 300 |" in done.stdout
+    assert not list(tmp_path.iterdir())  # a smoke run stores nothing
