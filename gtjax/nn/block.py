@@ -130,10 +130,17 @@ class FeedForward(nnx.Module):
 
 
 class Block(nnx.Module):
-    """One layer of the graph transformer."""
+    """One layer of the graph transformer; `depth` is 1 for the last, and less for earlier ones."""
 
-    def __init__(self, config: TransformerConfig, num_edge_features: int, *, rngs: nnx.Rngs):
-        self.rate = config.dropout
+    def __init__(
+        self,
+        config: TransformerConfig,
+        num_edge_features: int,
+        *,
+        depth: float = 1.0,
+        rngs: nnx.Rngs,
+    ):
+        self.rate, self.branch_rate = config.dropout, depth * config.drop_layers
         self.norm = make_norm(config.norm, config.hidden, rngs=rngs)
         self.attention = EdgeAttention(config, num_edge_features, rngs=rngs)
         self.everywhere = GlobalAttention(config, rngs=rngs) if config.global_attention else None
@@ -150,9 +157,12 @@ class Block(nnx.Module):
             global_nf = self.everywhere(x_nf, valid_n, self.norm)
             inputs.see(f"{name}.global attention", global_nf)
             change_nf += global_nf
-        x_nf = x_nf + noise.drop(change_nf, self.rate)
+        x_nf = x_nf + self._dropped(change_nf, noise)
         if self.feed_forward is not None:
             change_nf = self.feed_forward(x_nf, valid_n, noise)
             inputs.see(f"{name}.feed-forward", change_nf)
-            x_nf = x_nf + noise.drop(change_nf, self.rate)
+            x_nf = x_nf + self._dropped(change_nf, noise)
         return x_nf
+
+    def _dropped(self, change_nf: jax.Array, noise: Noise) -> jax.Array:
+        return noise.drop_branch(noise.drop(change_nf, self.rate), self.branch_rate)

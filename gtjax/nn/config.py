@@ -61,6 +61,9 @@ class TransformerConfig:
     """Share of node features dropped in training."""
     attention_dropout: float = 0.0
     """Share of (edge, head) weights dropped in training."""
+    drop_layers: float = 0.0
+    """Stochastic depth: share of the steps that leave out a branch of the last layer; of
+    earlier ones less, in proportion."""
     global_attention: bool = False
     """Add a branch of linear attention from every node to every node."""
     positional: Positional = "none"
@@ -91,7 +94,7 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         at_least_one(self, "hidden", "layers", "heads", "positional_size")
         heads_divide(self)
-        shares(self, "dropout", "input_dropout", "attention_dropout")
+        shares(self, "dropout", "input_dropout", "attention_dropout", "drop_layers")
         if self.feed_forward < 0:
             raise ValueError(f"model.feed_forward is not negative; found {self.feed_forward}")
 
@@ -168,6 +171,9 @@ class StackConfig:
     """Share of hidden values dropped in training."""
     input_dropout: float = 0.0
     """Share of node features dropped in training."""
+    drop_layers: float = 0.0
+    """Stochastic depth: share of the steps that leave out the convolution of the last layer; of
+    earlier ones less, in proportion. With residual alone."""
     positional: Positional = "none"
     """Positional encoding beside the features."""
     positional_size: int = 16
@@ -177,7 +183,12 @@ class StackConfig:
 
     def __post_init__(self) -> None:
         at_least_one(self, "hidden", "layers", "positional_size")
-        shares(self, "dropout", "input_dropout")
+        shares(self, "dropout", "input_dropout", "drop_layers")
+        if self.drop_layers and not self.residual:
+            raise ValueError(
+                f"model.drop_layers leaves of a layer its residual, and model.residual is off; "
+                f"found {self.drop_layers}. Use --model.residual with it."
+            )
 
 
 @dataclass(frozen=True)

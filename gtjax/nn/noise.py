@@ -75,6 +75,16 @@ class Noise:
         bits_n1 = uniform_bits(node_ids(x_nf, self._node_ids_n), 1, self.seed())
         return jnp.where(bits_n1 >= jnp.uint32(rate * 2.0**32), x_nf, 0)
 
+    def drop_branch(self, change_nf: jax.Array, rate: float) -> jax.Array:
+        """All of a layer's change or nothing, of all nodes alike, scaled so that the mean stays.
+
+        Stochastic depth (Huang et al. 2016). What is left out is computed all the same.
+        """
+        if self._key is None or rate == 0:
+            return change_nf
+        factor = jnp.where(self.seed() >= jnp.uint32(rate * 2.0**32), 1 / (1 - rate), 0.0)
+        return change_nf * factor.astype(change_nf.dtype)
+
     def keep(self, own: Callable[[jax.Array], jax.Array]) -> None:
         """From here on there are fewer rows: those that `own` takes."""
         if self._node_ids_n is not None:

@@ -83,6 +83,8 @@ class Stack(nnx.Module):
             conv_nf = run(layer.conv, h_nf, near)
             inputs.see(f"layers.{number}.conv", conv_nf)
             if layer.residual is not None:
+                depth = (number + 1) / len(self.layers)
+                conv_nf = noise.drop_branch(conv_nf, depth * config.drop_layers)
                 conv_nf += layer.residual(near.own(h_nf))
             noise.keep(near.own)
             h_nf = jax.nn.relu(layer.norm(conv_nf, near.own(inputs.valid_n)))

@@ -29,7 +29,10 @@ class GraphTransformer(nnx.Module):
         self.config = config
         self.input = InputLayer(config, sizes, rngs=rngs)
         self.blocks = nnx.List(
-            [Block(config, sizes.edge_features, rngs=rngs) for _ in range(config.layers)]
+            [
+                Block(config, sizes.edge_features, depth=(number + 1) / config.layers, rngs=rngs)
+                for number in range(config.layers)
+            ]
         )
         self.output_norm = make_norm(config.norm, config.hidden, rngs=rngs)
 

@@ -73,7 +73,7 @@ def graph() -> Graph:
 
 
 CONFIGS = {
-    "transformer": TransformerConfig(hidden=16, heads=4, layers=1, **EVERYTHING, **GLOBAL),
+    "transformer": TransformerConfig(16, 1, 4, drop_layers=0.2, **EVERYTHING, **GLOBAL),
     "decoupled": DecoupledConfig(hidden=16, heads=4, layers=2, **EVERYTHING),
 }
 
@@ -131,7 +131,7 @@ def test_everything_at_once_is_the_same_on_many_devices(graph, on_one, name, str
 
 
 OTHERS = [
-    GCNConfig(hidden=16, layers=2, norm="batch", residual=True),
+    GCNConfig(hidden=16, layers=2, norm="batch", residual=True, drop_layers=0.5),
     SAGEConfig(hidden=16, layers=2, aggregation="max"),
     GINConfig(hidden=16, layers=2),
     GATConfig(hidden=16, layers=2, heads=4, attention_dropout=0.2),
