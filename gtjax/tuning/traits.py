@@ -29,7 +29,7 @@ class Traits:
     classes: int  # 0 for real targets
     labelled: float  # share of nodes that are trained on
     homophily: float | None  # of training labels: 1 is perfect, 0 is chance; None if not known
-    words: bool  # features are non-negative and mostly zero
+    words: bool  # features are non-negative, and mostly zero
     edge_features: int = 0
 
     @staticmethod
@@ -60,7 +60,7 @@ class Traits:
     @property
     def size(self) -> float:
         """Numbers that a layer of usual width reads and writes, about."""
-        return 64.0 * (self.nodes + 2 * self.edges)
+        return 64.0 * (self.nodes + self.edges)
 
     @property
     def text(self) -> str:
@@ -93,4 +93,4 @@ def _homophily(graph: Graph, train_n: np.ndarray) -> float | None:
 
 def _words(x_nf: np.ndarray) -> bool:
     rows = x_nf[:: max(1, len(x_nf) // 1000)]
-    return bool(rows.size and (rows >= 0).all() and (rows != 0).mean() < 0.1)
+    return bool(rows.size and (rows >= 0).all() and (rows != 0).mean() < 0.5)
