@@ -86,3 +86,23 @@ def test_a_gradient_of_the_values_is_refused():
     matrix = jnp.ones((5, 2))
     with pytest.raises(ValueError, match="no gradient"):
         jax.grad(lambda value_e: sparse_product(value_e, matrix, edges).sum())(value_e)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own values", "same values"])
+def test_several_matrices_side_by_side_are_each_by_itself(own):
+    """Seeds under `vmap`: with dropout each has values of its own."""
+    x = awkward(23, 31, 0.2)
+    value_e, edges = edges_of(x)
+    factor_s = np.arange(1.0, 4.0, dtype=np.float32) if own else np.ones(3, np.float32)
+    matrix_sfo = np.random.default_rng(0).standard_normal((3, 31, 5)).astype(np.float32)
+    values = value_e * factor_s[:, None] if own else value_e
+
+    def total(value_e, matrix):
+        return jnp.square(sparse_product(value_e, matrix, edges, kernel="cpu")).sum()
+
+    take = jax.value_and_grad(total, argnums=1)
+    found, gradients = jax.vmap(take, in_axes=(0 if own else None, 0))(values, matrix_sfo)
+    for factor, matrix, value, gradient in zip(factor_s, matrix_sfo, found, gradients, strict=True):
+        out = factor * x.astype(np.float64) @ matrix
+        np.testing.assert_allclose(value, np.square(out).sum(), rtol=1e-5)
+        np.testing.assert_allclose(gradient, 2 * factor * x.T @ out, rtol=1e-4, atol=1e-3)
