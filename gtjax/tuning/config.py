@@ -28,9 +28,9 @@ class TuneConfig:
     for what is left of the budget."""
     models: str = "auto"
     """Models to choose from, such as "gcn,sage"; "auto" takes those that suit the graph."""
-    ensemble: int = 5
+    ensemble: int | None = None
     """Seeds that the chosen settings are trained with at the end: metrics are their mean, and
-    predictions their mean prediction. 1 trains one model alone."""
+    predictions their mean prediction. By default as many as there is time for, up to 5."""
     trials: int | None = None
     """End the search after so many trials, also if there is time left."""
     jobs: int | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -165,16 +166,24 @@ class Tuning:
         study = studies.open_study(self.folder.path, studies.FINALISTS, self.config.seed)
         studies.give_up_running(study)
         left = FINALISTS_SHARE * self.total - self.elapsed
-        longest = max(studies.outcome_of(each)["seconds"] for each in search[:FINALISTS])
-        count = min(FINALISTS, len(search), int(left * self.jobs / max(longest, 1e-3)))
+        count, seeds = self._affordable([studies.outcome_of(each) for each in search], left)
         if count < 2:
-            return  # there is nothing to compare, or no time for it
+            return  # there is nothing to compare, or no time to do it better than the search did
         if not study.get_trials(deepcopy=False):
             for trial in search[:count]:
                 studies.enqueue_finalist(study, trial.number, studies.settings_of(trial))
-        rounds = -(-count // self.jobs)
-        seeds = FINALIST_SEEDS if self.traits.size <= LARGE else TRIAL_SEEDS
-        self._work(study, studies.FINALISTS, seeds, left, left / rounds)
+        self._work(study, studies.FINALISTS, seeds, left, left / -(-count // self.jobs))
+
+    def _affordable(self, best: list[dict[str, Any]], seconds: float) -> tuple[int, int]:
+        """How many finalists, on how many seeds, there is time for: on more than in the search."""
+        for count in range(min(FINALISTS, len(best)), 1, -1):
+            of_one = seconds / -(-count // self.jobs)
+            costs = [_seed_seconds(each) for each in best[:count]]
+            compiling = max(each["compile_seconds"] for each in best[:count])
+            seeds = min(FINALIST_SEEDS, int((of_one - compiling) / max(costs)))
+            if seeds > len(best[0]["each"]):
+                return count, seeds
+        return 0, 0
 
     def _work(self, study: Any, name: str, seeds: int, seconds: float, of_trial: float) -> None:
         """Have workers run trials of a study for so long."""
@@ -227,7 +236,7 @@ class Tuning:
                 with suppress(subprocess.TimeoutExpired):
                     each.wait(timeout=10)
         for number, each in enumerate(workers):
-            if each.returncode:
+            if each.returncode not in (0, -signal.SIGTERM):  # but for those that were late
                 said = (path / f"worker-{number}.log").read_text(encoding="utf-8", errors="replace")
                 last = said.strip().splitlines()[-1:] or ["it said nothing"]
                 self._say(f"worker {number} ended with code {each.returncode}: {last[0]}")
@@ -250,7 +259,8 @@ class Tuning:
     def _finish(self) -> Result:
         trial, _ = self._chosen()
         params, outcome = studies.settings_of(trial), studies.outcome_of(trial)
-        steps = max(self.base.eval_every, outcome["steps"])
+        seeds = self._final_seeds(outcome)
+        steps = self._final_steps(outcome, seeds)
         final = dataclasses.replace(config_of(params, self.base), steps=steps)
         counts = self._counts()
         write_config(
@@ -260,8 +270,8 @@ class Tuning:
             f"{len(outcome['each'])} seeds, the best of {counts['trials']} trials",
         )
         with progress("training what was chosen", 1.0, show=self.show) as update:
-            update(0.0, f"{params['model']}, {self.config.ensemble} seeds")
-            run = self._trained(final)
+            update(0.0, f"{params['model']}, {steps} steps, {seeds} seeds")
+            run = self._trained(final, seeds)
         # The one and only look at test labels.
         tested = run.evaluate(self.graph)
         values = self._values(params, outcome, final, counts, tested)
@@ -271,7 +281,23 @@ class Tuning:
             self._tell(values)
         return Result(self.folder.path, values)
 
-    def _trained(self, config: TrainConfig) -> Any:
+    def _final_seeds(self, outcome: dict[str, Any]) -> int:
+        """Those that were asked for, or as many as there is time for."""
+        if self.config.ensemble is not None:
+            return self.config.ensemble
+        left = (self.total - self.elapsed - outcome["compile_seconds"]) * self.jobs
+        return max(1, min(FINALIST_SEEDS, int(left / _seed_seconds(outcome))))
+
+    def _final_steps(self, outcome: dict[str, Any], seeds: int) -> int:
+        """As many as the trial took; more, if only its time had ended it and there is some left."""
+        taken, every = max(outcome["steps"], 1), self.base.eval_every
+        if taken - max(outcome["best_steps"]) >= self.base.patience:
+            return taken
+        left = (self.total - self.elapsed - outcome["compile_seconds"]) * self.jobs
+        able = int(left / seeds / (_seed_seconds(outcome) / taken)) // every * every
+        return min(self.base.steps, max(taken, able, every))
+
+    def _trained(self, config: TrainConfig, seeds: int) -> Any:
         out = self.folder.path / "final"
         if out.exists() and not (out / RESULT).exists():  # of a call that was killed
             import shutil
@@ -279,9 +305,7 @@ class Tuning:
             shutil.rmtree(out)
         if not out.exists():
             runtime = RuntimeConfig(keep_graph="never", checkpoint_seconds=300)
-            config = dataclasses.replace(
-                config, seeds=self.config.ensemble, out=out, runtime=runtime
-            )
+            config = dataclasses.replace(config, seeds=seeds, out=out, runtime=runtime)
             fit(self.seen, config=config, show_progress=False)
         return load_run(out)
 
@@ -387,6 +411,11 @@ class Tuning:
     def _say(self, text: str) -> None:
         if self.show:
             say(text)
+
+
+def _seed_seconds(outcome: dict[str, Any]) -> float:
+    """What a seed of a trial took, on the cores of a worker and without compilation."""
+    return max(outcome["seconds"] - outcome["compile_seconds"], 1e-3) / len(outcome["each"])
 
 
 def told_test(values: dict[str, Any]) -> str:
