@@ -19,7 +19,8 @@ from gtjax.tuning.trial import UNITS
 JOURNAL = "journal.jsonl"
 SEARCH, FINALISTS = "search", "finalists"
 FACTOR = 3  # one in so many trials goes on at each rung
-SETTINGS, OUTCOME, CALLED = "settings", "outcome", "called"  # what a trial is told to remember
+# What a trial is told to remember.
+SETTINGS, OUTCOME, CALLED, FAILED = "settings", "outcome", "called", "failed"
 
 
 def optuna() -> Any:
@@ -88,6 +89,18 @@ def waiting(study: Any) -> int:
     """How many trials nobody has begun."""
     states = optuna().trial.TrialState
     return len(study.get_trials(deepcopy=False, states=(states.WAITING,)))
+
+
+def begun(study: Any) -> int:
+    """How many trials have run or are running, without those that a kill has ended."""
+    states = optuna().trial.TrialState
+
+    def counts(trial: Any) -> bool:
+        if trial.state == states.FAIL:
+            return FAILED in trial.user_attrs or OUTCOME in trial.user_attrs
+        return trial.state != states.WAITING
+
+    return sum(map(counts, study.get_trials(deepcopy=False)))
 
 
 def finished(study: Any) -> list[Any]:

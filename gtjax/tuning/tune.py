@@ -388,7 +388,9 @@ class Tuning:
 
     def _explain_nothing(self, study: Any) -> None:
         why = [
-            each.user_attrs["failed"] for each in study.get_trials() if "failed" in each.user_attrs
+            each.user_attrs[studies.FAILED]
+            for each in study.get_trials()
+            if studies.FAILED in each.user_attrs
         ]
         logs = [path.read_text(errors="replace") for path in self.folder.path.glob("worker-*.log")]
         said = why[:1] or [log.strip().splitlines()[-1] for log in logs if log.strip()][:1]

@@ -65,9 +65,7 @@ def work(folder: Path, orders: Orders, number: int = 0, tick: Any = lambda: None
     states = studies.optuna().trial.TrialState
     search = orders.study == studies.SEARCH
     while time.time() < orders.until:
-        asked = study.get_trials(deepcopy=False)
-        begun = sum(each.state != states.WAITING for each in asked)
-        if search and orders.most_trials is not None and begun >= orders.most_trials:
+        if search and orders.most_trials is not None and studies.begun(study) >= orders.most_trials:
             break
         if not search and not studies.waiting(study):
             break
@@ -93,7 +91,7 @@ def work(folder: Path, orders: Orders, number: int = 0, tick: Any = lambda: None
             seconds = min(orders.trial_seconds, left)
             outcome = trials.run(config, seconds=seconds, report=report)
         except (DoesNotFitError, UserError, ValueError) as error:
-            trial.set_user_attr("failed", str(error) or "it does not fit in memory")
+            trial.set_user_attr(studies.FAILED, str(error) or "it does not fit in memory")
             study.tell(trial, state=states.FAIL)
             continue
         trial.set_user_attr(studies.OUTCOME, json.dumps(dataclasses.asdict(outcome)))
