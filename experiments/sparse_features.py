@@ -68,10 +68,8 @@ class Contender:
 def measure(graph: gtjax.Graph, model: Any, rounds: int, count: int) -> dict[str, Any]:
     """Seconds of a step by round, bytes, and what the features are."""
     config = TrainConfig(model=model, steps=1000)
-    both = {
-        name: Contender(graph, replace(config, prepare=PrepareConfig(sparse=how)))
-        for name, how in (("dense", "never"), ("sparse", "always"))
-    }
+    ways = {"dense": PrepareConfig(sparse="never"), "sparse": PrepareConfig(sparse="always")}
+    both = {name: Contender(graph, replace(config, prepare=way)) for name, way in ways.items()}
     dense, sparse = (each.steps(STEPS) for each in both.values())
     np.testing.assert_allclose(sparse, dense, rtol=TOLERANCE, atol=TOLERANCE)
     seconds: dict[str, list[float]] = {name: [] for name in both}
