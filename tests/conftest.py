@@ -9,6 +9,7 @@ session. GTJAX_TEST_OPTIMISED=1 has everything compiled as users have it.
 import functools
 import gc
 import os
+from collections import Counter
 
 import jax
 import jaxlib.version
@@ -27,6 +28,19 @@ def pytest_configure(config: pytest.Config) -> None:
     wanted = not OPTIMISED and config.option.markexpr != "aot" and SHORT_WAY not in flags
     if wanted and jaxlib.version.__version_info__[:2] == (0, 10):
         os.environ["XLA_FLAGS"] = f"{flags} --{SHORT_WAY}=false".strip()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the cases of a test that is marked `quick_every(n)`, all but one in n are slow."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark, test = item.get_closest_marker("quick_every"), item.nodeid.partition("[")[0]
+        if mark is None or item.get_closest_marker("slow"):
+            continue
+        if seen[test] % mark.args[0]:
+            item.add_marker(pytest.mark.slow)
+        seen[test] += 1
 
 
 def pytest_collection_finish() -> None:

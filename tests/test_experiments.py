@@ -156,6 +156,7 @@ def test_the_attention_benchmark_runs_on_a_tiny_graph(tmp_path):
     assert "| graph |  | gtjax xla | jax segment ops |" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_ops_runs_on_a_tiny_graph(tmp_path):
     options = ["--quick", "--rounds", "2", "--only", "gat", "learned_weights"]
     done = experiment(

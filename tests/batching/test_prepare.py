@@ -97,6 +97,7 @@ def test_a_split_that_the_graph_lacks_counts_nobody(graph):
     assert batch.targets["train"].any()
 
 
+@pytest.mark.slow
 def test_reordering_changes_nothing_that_the_user_sees(graph, tmp_path):
     results = {}
     for reorder in ("always", "never"):

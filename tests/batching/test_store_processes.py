@@ -87,6 +87,7 @@ def only_those_of(process, folder):
     return copy
 
 
+@pytest.mark.slow
 def test_each_process_reads_its_own_shards_and_no_others(stored):
     folder, loss, shards = stored
     with socket.socket() as free:

@@ -91,6 +91,7 @@ def test_two_processes_train_like_one_and_resume_without_the_graph(gtjax, tmp_pa
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_two_processes_on_samples_train_like_one_also_when_shapes_have_to_grow(gtjax, tmp_path):
     data = tmp_path / "graph.npz"
     package.save_npz(late_hub(), data)

@@ -32,6 +32,7 @@ def graph():
 
 
 @pytest.mark.parametrize(("keep", "stored"), [("always", True), ("never", False)])
+@pytest.mark.slow
 def test_it_is_kept_as_asked(gtjax, keep, stored, out):
     assert gtjax("train", *SMALL, "--keep-graph", keep, "--out", out).code == 0
     assert (out / run_graph.STORED).exists() == stored

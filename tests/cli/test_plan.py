@@ -40,6 +40,7 @@ def test_of_a_graph_for_a_profile(gtjax, hardware, tmp_path):
     assert picture.exists()
 
 
+@pytest.mark.slow
 def test_verified_on_the_devices_here(gtjax, monkeypatch, hardware):
     result = gtjax(
         "plan", "grid:rows=30,columns=30", "--devices", 2, "--hardware", hardware, "--json",

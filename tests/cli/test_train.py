@@ -52,6 +52,7 @@ def test_training_prints_the_metrics_and_where_the_report_is(gtjax, run, out):
     assert result(out)["losses"] == result(run)["losses"]
 
 
+@pytest.mark.slow
 def test_isolated_parts_are_trained_and_drawn_anew(gtjax, out):
     options = ["--strategy", "isolated", "--devices", 2, "--repartition", 1]
     outcome = gtjax("train", *SMALL, *options, "--out", out)

@@ -85,6 +85,7 @@ def test_the_number_of_inputs_is_what_we_promise():
 @pytest.mark.usefixtures("no_pickle")
 @pytest.mark.parametrize("batch", [0, *map(slow, range(1, BATCHES))])
 @pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.quick_every(2)
 def test_a_broken_file_is_a_valid_graph_or_one_error(tmp_path, name, batch):
     target = FORMATS[name](tmp_path)
     intact = load(target, limits=LIMITS)  # the sample itself is fine

@@ -55,6 +55,7 @@ def test_everything_is_measured_once_and_then_remembered(short):
     assert not said
 
 
+@pytest.mark.slow
 def test_a_profile_of_another_version_is_measured_again(short):
     devices = jax.devices()[:2]
     path = cached_path(devices)

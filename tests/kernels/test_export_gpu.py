@@ -69,6 +69,7 @@ def assert_three_launches_a_pass(module, kernels=KERNELS):
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize(("heads", "width"), [(8, 16), (3, 10), (1, 256)])
+@pytest.mark.quick_every(3)
 def test_forward_and_backward_lower_to_a_launch_for_rows_and_two_for_hubs(heads, width, dtype):
     module = lowered("dot_product, bias", heads, width, dtype, edges_with_hubs())
     assert_three_launches_a_pass(module)
@@ -76,6 +77,7 @@ def test_forward_and_backward_lower_to_a_launch_for_rows_and_two_for_hubs(heads,
 
 @pytest.mark.parametrize("case", FUSED_WITH_EDGES[1:])
 @pytest.mark.parametrize(("heads", "width", "dtype"), [(8, 16, jnp.float32), (3, 10, jnp.bfloat16)])
+@pytest.mark.quick_every(3)
 def test_other_ops_lower(case, heads, width, dtype):
     module = lowered(case, heads, width, dtype, edges_with_hubs())
     kernels = ("forward", "senders") if case.startswith("sum") else KERNELS

@@ -186,6 +186,7 @@ with Checkpoints(out) as checkpoints:
     assert incomplete  # or they were killed while nothing was written
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_writes_and_neither_waits(out):
     with socket.socket() as free:
         free.bind(("localhost", 0))

@@ -91,6 +91,7 @@ def compilations():
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
+@pytest.mark.slow
 def test_a_run_with_twenty_draws_compiles_four_programs(graph, whole, out):
     """The start, a step, an evaluation and a prediction; `whole` has compiled the rest."""
     config = isolated_config(out, {"repartition": 2}, steps=40)
@@ -106,6 +107,7 @@ def rows_of(result):
 
 
 @pytest.mark.parametrize("looks", [slow(8), 10])
+@pytest.mark.slow
 def test_a_stopped_run_ends_like_one_that_was_not(graph, whole, out, monkeypatch, looks):
     config = isolated_config(out)
     start_and_stop(monkeypatch, graph, config, looks)
@@ -207,6 +209,7 @@ def test_models_that_exchange_more_than_gradients_are_refused(graph, out, change
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_it_runs_on_one_device_and_with_the_decoupled_model(graph, out):
     shape = {"hidden": MODEL.hidden, "layers": MODEL.layers, "heads": MODEL.heads}
     model = DecoupledConfig(**shape, positional="random_walk", label_input=True)

@@ -93,6 +93,7 @@ def test_weights_go_out_and_come_in_by_name(finished, graph, tmp_path):
     assert tuned["val_accuracy"] == finished["val_accuracy"]
 
 
+@pytest.mark.slow
 def test_a_head_for_other_classes_starts_anew_and_is_said(finished, graph, tmp_path, capsys):
     file = tmp_path / "weights.safetensors"
     gtjax.load_run(finished.folder).save_weights(file)
@@ -119,6 +120,7 @@ def test_weights_that_do_not_fit_are_refused(made, text, graph, tmp_path):
         gtjax.fit(graph, config=small_config(tmp_path / "run", weights=file), show_progress=False)
 
 
+@pytest.mark.slow
 def test_pairs_are_asked_of_models_of_links(links, tmp_path):
     run = gtjax.load_run(links.folder)
     held = run.predict()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from gtjax.batching.config import BatchesConfig
 from gtjax.runs.loop import fit, resume
@@ -15,6 +16,7 @@ from tests.runs.test_resume import start_and_stop
 BATCHES = BatchesConfig(batching="neighbours", batch_size=8, fan_out="3")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_draws_what_one_that_was_not_stopped_does(graph, out, tmp_path, monkeypatch):
     whole = fit(graph, config=small_config(tmp_path / "whole", batches=BATCHES))
     start_and_stop(monkeypatch, graph, small_config(out, batches=BATCHES), 7)

@@ -105,6 +105,7 @@ def test_a_run_is_its_phases_one_after_the_other(graph, folder, program):
     jax.tree.map(close, got.state.params, state.params)
 
 
+@pytest.mark.slow
 def test_what_a_phase_does_not_use_stays_as_it_was_drawn(folder, program):
     drawn, early = program.initial_state().params, snapshot_of(folder, program, LOCAL).state.params
     assert_same(everywhere(early), everywhere(drawn))  # although weights decay

@@ -26,6 +26,7 @@ def hardware(tmp_path):
     return str(tmp_path / "hardware.json")
 
 
+@pytest.mark.slow
 def test_auto_runs_what_the_plan_says_and_reports_both(graph, out, hardware):
     parallel = ParallelConfig(devices=4, hardware=hardware)
     result = fit(graph, config=small_config(out, parallel=parallel), show_progress=False)
@@ -42,6 +43,7 @@ def test_auto_runs_what_the_plan_says_and_reports_both(graph, out, hardware):
     assert config.parallel.strategy == result["strategy"]  # a run that is resumed does the same
 
 
+@pytest.mark.slow
 def test_a_run_that_is_slower_than_one_device_is_remarked_on_once(graph, out, tmp_path, capsys):
     """Links so slow that nothing is won by several devices."""
     profile(bandwidth=1e5).save(tmp_path / "slow.json")
@@ -52,6 +54,7 @@ def test_a_run_that_is_slower_than_one_device_is_remarked_on_once(graph, out, tm
     assert said.count("as long as one device alone") == 1
 
 
+@pytest.mark.slow
 def test_measuring_is_announced_before_it_begins(graph, out, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("GTJAX_CACHE_DIR", str(tmp_path))
     before = []
@@ -94,6 +97,7 @@ def test_a_plan_of_another_graph_is_refused(graph, out, hardware):
         fit(graph, config=config, plan=made, show_progress=False)
 
 
+@pytest.mark.slow
 def test_a_plan_of_sizes_is_followed_too(graph, out, hardware):
     config = small_config(out, parallel=ParallelConfig(devices=4, hardware=hardware))
     made = planning.plan(planning.Sizes(graph.num_nodes, graph.num_edges, cut=0.5), config=config)
@@ -169,6 +173,7 @@ def test_steps_are_as_many_whatever_is_tried(graph, tmp_path, hardware):
     assert len(result["losses"]) == result["steps"] == STEPS
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_held_to_its_plan_too(graph, out, hardware):
     from gtjax.runs.loop import resume
 

@@ -79,6 +79,7 @@ def assert_ends_like(finished, out, config, graph):
     )
 
 
+@pytest.mark.slow
 def test_a_run_can_be_stopped_again_and_again(graph, finished, out, monkeypatch):
     """After its first steps, then killed while it wrote a line, then before its next steps."""
     config = small_config(out)

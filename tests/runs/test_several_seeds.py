@@ -148,6 +148,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(graph, finished, tmp_path):
     assert again["seeds"] == finished["seeds"]
 
 
+@pytest.mark.slow
 def test_on_several_devices_seeds_take_turns(graph, tmp_path, capfd):
     parallel = ParallelConfig(devices=2, strategy="node_halo", partitioner="contiguous")
     config = config_of("gcn", seeds=2, steps=5, parallel=parallel, out=tmp_path / "run")

@@ -124,6 +124,7 @@ def assert_same(got, want):
         )
     ],
 )
+@pytest.mark.quick_every(2)
 def test_everything_at_once_is_the_same_on_many_devices(graph, on_one, name, strategy, mesh):
     spread = {"strategy": strategy, "mesh": SPREADS[strategy][mesh]}
     parallel = ParallelConfig(**spread, partitioner="random")
@@ -157,6 +158,7 @@ OTHERS = [
         for strategy, model, quick in in_turn(list(FOUR), OTHERS)
     ],
 )
+@pytest.mark.quick_every(2)
 def test_losses_of_ten_steps_are_the_same_on_four_devices(graph, on_one, model, strategy):
     want = on_one(losses, model)
     assert np.isfinite(want).all()
@@ -166,6 +168,7 @@ def test_losses_of_ten_steps_are_the_same_on_four_devices(graph, on_one, model, 
 
 
 @pytest.mark.parametrize("inner", ["node_all_gather", slow("node_ring")])
+@pytest.mark.slow
 def test_two_dimensions_take_any_node_strategy(graph, on_one, inner):
     parallel = ParallelConfig(strategy="node_by_feature", mesh="node=2,feature=2", inner=inner)
     assert_same(outcome(graph, parallel), on_one(outcome, PLAIN))
