@@ -133,6 +133,7 @@ def test_one_device_is_held_to_its_memory_too(graph, out):
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_plan_that_was_wrong_is_replaced_and_nothing_is_lost(graph, tmp_path):
     """Hardware that promises far too much: every plan is too slow, so the runner-up is tried."""
     fast = profile()

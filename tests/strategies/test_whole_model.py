@@ -158,7 +158,7 @@ OTHERS = [
         for strategy, model, quick in in_turn(list(FOUR), OTHERS)
     ],
 )
-@pytest.mark.quick_every(2)
+@pytest.mark.quick_every(3)
 def test_losses_of_ten_steps_are_the_same_on_four_devices(graph, on_one, model, strategy):
     want = on_one(losses, model)
     assert np.isfinite(want).all()
@@ -182,6 +182,7 @@ def test_any_partition_gives_the_same(graph, on_one, partitioner):
     assert_same(outcome(graph, parallel), on_one(outcome, PLAIN))
 
 
+@pytest.mark.slow
 def test_a_graph_without_edges_or_with_fewer_nodes_than_devices(graph):
     few = np.arange(NODES) < 3
     small = Graph(
