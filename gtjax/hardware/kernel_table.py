@@ -8,15 +8,14 @@ nodes without edges and multi-edges. Takes minutes, most of them compiling.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from gtjax.hardware.timing import seconds_of
 from pallas_kernels import OPS
 from pallas_kernels.edges import EdgeForm, build_edges
 from pallas_kernels.op import Kernel, Op
@@ -77,7 +76,9 @@ def bandwidth(platform: str) -> float:
     """Bytes a second of reading and writing memory, as measured now."""
     size = COPIED_BYTES.get(platform, 2**26)
     array = jnp.zeros(size // 4, jnp.float32)
-    return 2 * size / _median_seconds(jax.jit(lambda x: x + 1), array)
+    copy = jax.jit(lambda x: x + 1)
+    jax.block_until_ready(copy(array))  # compiles it
+    return 2 * size / seconds_of(copy, array)
 
 
 def table(platform: str) -> Iterator[Row]:
@@ -97,7 +98,7 @@ def table(platform: str) -> Iterator[Row]:
             shapes = shapes_of(op, dtype)
             rows = rows_of(shapes, nodes, edges.num_edges)
             wanted = both_passes(op, xla, rows, edges)
-            xla_seconds = _median_seconds(both_passes, op, xla, rows, edges)
+            xla_seconds = seconds_of(both_passes, op, xla, rows, edges)
             known = (xla_seconds, _gathered_bytes(shapes, edges.num_edges) / speed)
             for kernel in able or (xla,):
                 yield _row(op, kernel, dtype, rows, edges, wanted, *known)
@@ -117,7 +118,7 @@ def _row(
     try:
         outcome = compare(both_passes(op, kernel, rows, edges), wanted, dtype)
         what, error = outcome.worst
-        seconds = _median_seconds(both_passes, op, kernel, rows, edges)
+        seconds = seconds_of(both_passes, op, kernel, rows, edges)
         worst = f"{error:.1e}, {what}"
         return Row(*known, outcome.agrees, worst, seconds, xla_seconds, memory_seconds)
     except Exception as error:
@@ -135,13 +136,3 @@ def _gathered_bytes(shapes: RowShapes, edges: int) -> float:
     result = row_bytes(jax.tree.leaves(shapes.sender)[-1:])
     of_edge = 2 * row_bytes(shapes.sender) + row_bytes(shapes.receiver) + result
     return edges * (of_edge + 4 * row_bytes(shapes.edge) + 3 * 4)
-
-
-def _median_seconds(run: Callable[..., Any], *arguments: Any, times: int = 5) -> float:
-    jax.block_until_ready(run(*arguments))
-    took = []
-    for _ in range(times):
-        start = time.perf_counter()
-        jax.block_until_ready(run(*arguments))
-        took.append(time.perf_counter() - start)
-    return float(np.median(took))

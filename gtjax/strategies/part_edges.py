@@ -12,7 +12,7 @@ import numpy as np
 
 from gtjax.core.errors import UserError
 from gtjax.graph import Graph
-from gtjax.graph.csr import stable_order
+from gtjax.graph.csr import stable_pair_order
 from gtjax.strategies.numbering import PADDING, Numbering, padded
 from pallas_kernels.edges import EdgeForm, EdgeList, Edges, LimitError, build_stacked_edges
 
@@ -42,11 +42,15 @@ class PartEdges:
 
 
 def edges_by_part(graph: Graph, senders: Numbering, receivers: Numbering) -> list[PartEdges]:
-    """Sort all edges by the position of their receiver, and cut them at the parts."""
+    """Sort all edges by the position of their receiver, then sender, and cut them at the parts.
+
+    By sender, so that a stretch of a long row reads senders that stand close together.
+    """
     receivers_e = receivers.position_n[graph.receivers_e]
-    order_e = stable_order(receivers_e, receivers.parts * receivers.rows)
-    receivers_e = receivers_e[order_e]
-    senders_e = senders.position_n[graph.senders_e[order_e]]
+    senders_e = senders.position_n[graph.senders_e]
+    most = max(receivers.parts * receivers.rows, senders.parts * senders.rows)
+    order_e = stable_pair_order(receivers_e, senders_e, most)
+    receivers_e, senders_e = receivers_e[order_e], senders_e[order_e]
     first_p = np.searchsorted(receivers_e, np.arange(receivers.parts + 1) * receivers.rows)
     return [
         PartEdges(

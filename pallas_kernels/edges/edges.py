@@ -130,7 +130,9 @@ def build_edges(
     offsets_r = _offsets(receivers_e, num_receivers)
     sender_offsets_s = _offsets(senders_e, num_senders)
     if "pieces" in forms:
-        pieces = EdgePieces(cut_rows(offsets_r), cut_rows(sender_offsets_s))
+        pieces = EdgePieces(
+            cut_rows(offsets_r, senders_e), cut_rows(sender_offsets_s, by_sender_e[1])
+        )
     if "strips" in forms:
         by_receiver, slot_e = strips_of_rows(
             receivers_e, senders_e, np.arange(count), ids_e, num_receivers

@@ -19,6 +19,9 @@ MOST_SLOTS = 2**31 - 1
 MOST_LINE_WORDS = 2**31 - 1
 # A TPU finds a row by `(row >> 3) * words in eight rows`, unsigned (seen in programs for v5p).
 MOST_TPU_WORDS = 2**32
+# It finds a line of 128 words in a table by `(where the table is + line) << 4`, unsigned, in units
+# of 32 bytes (seen in programs for v5e): 128 GiB, table and all before it, more than a chip has.
+MOST_TPU_LINES = 2**28
 # The first tile of every block is held in scalar memory, 1 MiB, beside lines of tiles.
 MOST_TPU_BLOCKS = 2**18 - 2**13
 
@@ -63,6 +66,15 @@ def check_strips(tiles: int, words: int, blocks: int) -> None:
         raise LimitError(
             f"kernel tpu takes at most {MOST_TPU_BLOCKS:,} blocks of rows on one device; these "
             f"rows need {blocks:,}. Use more devices, or kernel xla."
+        )
+
+
+def check_tpu_lines(rows: int, lines: int) -> None:
+    """Refuse a table of rows of so many lines in which a TPU cannot find every row."""
+    if rows * lines > MOST_TPU_LINES:
+        raise LimitError(
+            f"kernel tpu finds at most {MOST_TPU_LINES // lines:,} rows of {lines} lines of 128 "
+            f"words; found {rows:,}. Use more devices, rows in bfloat16, or kernel xla."
         )
 
 

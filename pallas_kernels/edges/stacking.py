@@ -33,7 +33,7 @@ from pallas_kernels.edges.edges import (
     Tilings,
     build_edges,
 )
-from pallas_kernels.edges.pieces import Pieces
+from pallas_kernels.edges.pieces import Pieces, RowPieces
 from pallas_kernels.edges.strips import Strips
 from pallas_kernels.edges.tiling import (
     MERGE_FAN,
@@ -163,18 +163,32 @@ def _stacked(arrays: Sequence[np.ndarray], fill: int, size: int | None = None) -
 
 
 def _stacked_pieces(parts: list[EdgePieces], fit: _Fit) -> EdgePieces:
-    def stack(*given: Pieces) -> Pieces:
-        pieces, there = given[: len(parts)], given[len(parts) :]
-        needed = max(p.count for p in pieces)
-        size = fit.size(needed, there[0].rows_p.shape[1] if there else None)
+    there = None if fit.like is None else fit.like.pieces
+    return EdgePieces(
+        _equal_pieces([p.by_receiver for p in parts], there and there.by_receiver, fit),
+        _equal_pieces([p.by_sender for p in parts], there and there.by_sender, fit),
+    )
+
+
+def _equal_pieces(parts: list[RowPieces], there: RowPieces | None, fit: _Fit) -> RowPieces:
+    """The pieces of all parts; those of padding are of no row."""
+
+    def stack(arrays: list[np.ndarray], fill: int, like: Any) -> np.ndarray:
+        needed = max(len(array) for array in arrays)
+        return _stacked(arrays, fill, fit.size(needed, None if like is None else like.shape[1]))
+
+    def pieces(given: list[Pieces], like: Pieces | None) -> Pieces:
         return Pieces(
-            _stacked([p.rows_p for p in pieces], -1, size),
-            _stacked([p.starts_p for p in pieces], 0, size),
-            _stacked([p.ends_p for p in pieces], 0, size),
+            stack([p.rows_p for p in given], -1, like and like.rows_p),
+            stack([p.starts_p for p in given], 0, like and like.starts_p),
+            stack([p.ends_p for p in given], 0, like and like.ends_p),
         )
 
-    there = [] if fit.like is None else [fit.like.pieces]
-    return jax.tree.map(stack, *parts, *there, is_leaf=lambda x: isinstance(x, Pieces))
+    return RowPieces(
+        pieces([p.walked for p in parts], there and there.walked),
+        stack([p.part_rows_q for p in parts], -1, there and there.part_rows_q),
+        pieces([p.hubs for p in parts], there and there.hubs),
+    )
 
 
 def _stacked_strips(parts: list[StripPairs], num_edges: int, fit: _Fit) -> StripPairs:

@@ -18,8 +18,10 @@ from pallas_kernels.passes.traced import Tracer
 
 def gpu_kernel(tracer: Tracer) -> Kernel:
     """The kernel of ops with that message (`gpu_kernel.py`)."""
-    forth, back = (bind(_run, f"gpu_kernel:{name}", tracer) for name in ("forward", "backward"))
-    return Kernel("gpu", forth, back, ("gpu",), needs=("pieces",), why_not=_why_no_gpu)
+    forward, backward, whole = (
+        bind(_run, f"gpu_kernel:{name}", tracer) for name in ("forward", "backward", "whole")
+    )
+    return Kernel("gpu", forward, backward, ("gpu",), whole, needs=("pieces",), why_not=_why_no_gpu)
 
 
 def tpu_kernel(tracer: Tracer) -> Kernel:

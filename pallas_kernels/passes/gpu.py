@@ -9,7 +9,6 @@ edges of each of its pieces at a time, so that their loads are in flight togethe
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,13 +21,11 @@ from jax.sharding import ManualAxisType
 from pallas_kernels.edges.dropout import Dropout, head_keys, kept
 from pallas_kernels.edges.edges import EdgePieces, Edges
 from pallas_kernels.edges.pieces import Pieces, RowPieces
-
-try:  # deprecated since jax 0.12: its end must not be that of the other back ends
-    triton: Any = importlib.import_module("jax.experimental.pallas.triton")
-except ImportError:
-    triton = None
+from pallas_kernels.passes.contraction import Arithmetic, contracted, triton
 
 _THREADS = 32  # of a warp
+_MOST_CHANNELS = 8  # of a thread: of two senders' keys and values, a query and the sums
+_MOST_WARPS = 16
 _OLDEST = 8.0  # compute capability that XLA's Triton compiles for: Ampere
 
 
@@ -56,6 +53,7 @@ class Block:
     pieces: int
     heads: int
     width: int
+    lanes: int = 1  # channels next to each other whose products a thread adds up by itself
     unroll: int = 2
     warps: int = 4
 
@@ -65,13 +63,18 @@ def block_sizes(heads: int, width: int, dtype: Any, warps: int = 4) -> Block:
     # Only as many channels as keep every head's row of channels aligned to them.
     channels = min(16 // jnp.dtype(dtype).itemsize, width & -width)
     padded_width = pl.next_power_of_2(width)
-    # A dot product over more channels than a warp loads at once would go through shared memory,
-    # with a barrier for every edge: a single warp takes such rows in several loads.
+    # A dot product among several warps goes through shared memory, with barriers at every step: a
+    # single warp takes rows of more channels than it loads at once in several loads, as long as
+    # its registers hold what it has loaded.
     if padded_width > _THREADS * channels:
-        warps = 1
+        warps = min(max(1, padded_width // (_THREADS * _MOST_CHANNELS)), _MOST_WARPS)
     elements = max(warps * _THREADS * channels, padded_width)
     some_heads = min(pl.next_power_of_2(heads), elements // padded_width)
-    return Block(elements // (some_heads * padded_width), some_heads, padded_width, warps=warps)
+    pieces = elements // (some_heads * padded_width)
+    # In bfloat16, and among warps, lanes were seen to change layouts through shared memory.
+    alone = jnp.dtype(dtype).itemsize == 4 and padded_width <= _THREADS * _MOST_CHANNELS
+    lanes = channels if alone else 1
+    return Block(pieces, some_heads, padded_width, lanes, warps=warps)
 
 
 class Draws(NamedTuple):
@@ -98,17 +101,30 @@ def edge_pieces(edges: Edges) -> EdgePieces:
 class Program:
     """The part of the work that the running program has: its pieces, heads and channels."""
 
-    def __init__(self, pieces: Pieces, block: Block, heads: int, width: int):
-        self.number_t = pl.program_id(0) * block.pieces + jnp.arange(block.pieces)
+    def __init__(
+        self,
+        pieces: Pieces,
+        part_rows_q: Any,
+        block: Block,
+        heads: int,
+        width: int,
+        arithmetic: Arithmetic,
+    ):
+        self._arithmetic = arithmetic
+        number_t = pl.program_id(0) * block.pieces + jnp.arange(block.pieces)
         self._block, self._heads, self._width = block, heads, width
         self._h = pl.program_id(1) * block.heads + jnp.arange(block.heads)
         self._d = jnp.arange(block.width)
-        inside_t = self.number_t < pieces.count
-        row_t = triton.load(pieces.rows_p.at[self.number_t], mask=inside_t, other=-1)
+        inside_t = number_t < pieces.count
+        row_t = triton.load(pieces.rows_p.at[number_t], mask=inside_t, other=-1)
+        self.whole_t, self.is_part_t, self.part_t = row_t >= 0, row_t < -1, -2 - row_t
+        if part_rows_q is not None:
+            of_part_t = triton.load(part_rows_q.at[self.part_t], mask=self.is_part_t, other=-1)
+            row_t = jnp.where(self.is_part_t, of_part_t, row_t)
         self.real_t = row_t >= 0
         self.row_t = jnp.maximum(row_t, 0)
-        self.start_t = triton.load(pieces.starts_p.at[self.number_t], mask=self.real_t, other=0)
-        self.end_t = triton.load(pieces.ends_p.at[self.number_t], mask=self.real_t, other=0)
+        self.start_t = triton.load(pieces.starts_p.at[number_t], mask=self.real_t, other=0)
+        self.end_t = triton.load(pieces.ends_p.at[number_t], mask=self.real_t, other=0)
 
     def zeros(self, count: int | None = None) -> jax.Array:
         """An accumulator for a row of each piece, or for so many."""
@@ -181,18 +197,25 @@ class Program:
     ) -> Any:
         """Fold `of_edges(edges, carry)` over the edges of all pieces, `unroll` of each a step."""
         unroll = self._block.unroll
+
+        def columns(first_t: jax.Array) -> list[jax.Array]:
+            return [
+                triton.load(columns_e.at[first_t + u], mask=first_t + u < self.end_t, other=0)
+                for u in range(unroll)
+            ]
+
+        def step(i: jax.Array, state: Any) -> Any:
+            carry, others = state
+            first_t = self.start_t + i * unroll
+            following = columns(first_t + unroll)  # in flight while these edges are worked on
+            edges = [
+                Edge(self, first_t + u, first_t + u < self.end_t, other_t)
+                for u, other_t in enumerate(others)
+            ]
+            return of_edges(edges, carry), following
+
         steps = pl.cdiv(jnp.max(self.end_t - self.start_t), unroll)
-
-        def step(i: jax.Array, carry: Any) -> Any:
-            edges = []
-            for u in range(unroll):
-                position_t = self.start_t + i * unroll + u
-                real_t = position_t < self.end_t
-                other_t = triton.load(columns_e.at[position_t], mask=real_t, other=0)
-                edges.append(Edge(self, position_t, real_t, other_t))
-            return of_edges(edges, carry)
-
-        return jax.lax.fori_loop(0, steps, step, start)
+        return jax.lax.fori_loop(0, steps, step, (start, columns(self.start_t)))[0]
 
     def over_parts(
         self, of_parts: Callable[[jax.Array, jax.Array, Any], Any], start: Any, at_once: int
@@ -205,6 +228,10 @@ class Program:
             return of_parts(number_t, number_t < self.end_t, carry)
 
         return jax.lax.fori_loop(0, steps, step, start)
+
+    def contracted(self, function: Callable[[], Any]) -> Any:
+        """What the function returns, in as few instructions as the GPU has for it."""
+        return contracted(function, self._arithmetic)
 
     def keys(self, draws: Draws) -> jax.Array | None:
         """The keys of dropout of this program's heads."""
@@ -267,54 +294,60 @@ class Launch:
 
     def over_rows(
         self,
-        kernel: Callable[..., None],
-        merge: Callable[..., None],
+        kernel: Callable[..., tuple[Any, Any]],
+        merge: Callable[..., Any],
+        finish: Callable[..., tuple[Any, ...]],
         rows: RowPieces,
         inputs: Any,
+        partials: tuple[tuple[int, ...], ...],
         results: tuple[jax.ShapeDtypeStruct, ...],
         per_edge: tuple[jax.Array, ...] = (),
         totals: tuple[jax.ShapeDtypeStruct, ...] = (),
     ) -> tuple[jax.Array, ...]:
         """Arrays `per_edge`, written edge by edge, then the results of every row, then totals.
 
-        `kernel(program, number_t, inputs, outputs)` stores the results of its pieces by the numbers
-        it is given. Those of hubs go to arrays in float32, from which `merge(program, at_once,
-        parts, outputs)` writes the rows of the hubs. Of totals every program stores its own part;
-        those are summed, always in the same order.
+        `kernel(program, inputs, per_edge)` gives the partial of each piece, as many arrays as there
+        are shapes in `partials`, and what the program adds to the totals, which are summed, always
+        in the same order. `finish(*partial)` makes the results of it. Partials of the pieces of
+        hubs go to arrays in float32, which `merge(program, at_once, parts)` makes one again.
         """
-
-        def by_row(pieces: Pieces, inputs: Any, outputs: Any) -> None:
-            program = Program(pieces, self.block, self.heads, self.width)
-            kernel(program, program.row_t, inputs, outputs)
+        count, together = len(per_edge), self.block.pieces
+        split, shape = bool(rows.parts and partials), (self.heads, self.width)
+        # Numbers of heads change their layout before they are stored. Were they made of products
+        # that are summed lane by lane, Triton would do so at every edge, through shared memory.
+        wide = all(len(x) == 2 for x in partials) and all(x.ndim == 3 for x in per_edge)
+        arithmetic = Arithmetic(self.block.lanes if wide else 1, self.interpret)
 
         def by_piece(pieces: Pieces, inputs: Any, outputs: Any) -> None:
-            program = Program(pieces, self.block, self.heads, self.width)
-            kernel(program, program.number_t, inputs, outputs)
+            part_rows_q, inputs = inputs
+            program = Program(pieces, part_rows_q, self.block, *shape, arithmetic)
+            left = iter(outputs[count:])
+            partial, sums = kernel(program, inputs, outputs[:count])
+            for result in finish(*partial):
+                program.store(next(left), program.row_t, program.whole_t, result)
+            for part in partial if split else ():
+                program.store(next(left), program.part_t, program.is_part_t, part)
+            for total in sums:
+                program.store_total(next(left), total)
 
-        def by_hub(pieces: Pieces, parts: Any, outputs: Any) -> None:
+        def by_hub(hubs: Pieces, parts: Any, outputs: Any) -> None:
             one = dataclasses.replace(self.block, pieces=1)
-            merge(Program(pieces, one, self.heads, self.width), self.block.pieces, parts, outputs)
+            program = Program(hubs, None, one, *shape, arithmetic)
+            for ref, result in zip(outputs, finish(*merge(program, together, parts)), strict=True):
+                program.store(ref, program.row_t, program.real_t, result)
 
-        name, count = kernel.__name__.strip("_"), len(per_edge)
-        together = self.block.pieces
-
-        def over(pieces: Pieces, name: str, run: Any, results: Any, per_edge: Any) -> Any:
-            programs = pl.cdiv(pieces.count, together)
-            parts = [jax.ShapeDtypeStruct((programs, *x.shape), jnp.float32) for x in totals]
-            done = self._call(name, run, pieces, together, inputs, (*results, *parts), per_edge)
-            last = len(done) - len(totals)
-            sums = [x.sum(axis=0) for x in done[last:]]
-            return done[:count], done[count:last], sums
-
-        per_edge, done, sums = over(rows.whole, name, by_row, results, per_edge)
-        if not rows.hubs.count:
-            return *per_edge, *done, *sums
-        shapes = ((rows.split.count, *x.shape[1:]) for x in results)
-        parts = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
-        per_edge, split, more = over(rows.split, f"{name}_hubs", by_piece, parts, per_edge)
+        name, pieces = kernel.__name__.strip("_"), rows.walked
+        shapes = [(rows.parts, *shape) for shape in partials] if split else []
+        shapes += [(pl.cdiv(pieces.count, together), *x.shape) for x in totals]
+        new = (*results, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))
+        inputs = (rows.part_rows_q if rows.parts else None, inputs)
+        done = self._call(name, by_piece, pieces, together, inputs, new, per_edge)
+        per_edge, done = done[:count], done[count:]
+        sums = [x.sum(axis=0) for x in done[len(done) - len(totals) :]]
+        done, parts = done[: len(results)], done[len(results) : len(done) - len(totals)]
         if split:
-            done = self._call(f"{name}_merge", by_hub, rows.hubs, 1, split, (), done)
-        return *per_edge, *done, *(a + b for a, b in zip(sums, more, strict=True))
+            done = self._call(f"{name}_merge", by_hub, rows.hubs, 1, parts, (), done)
+        return *per_edge, *done, *sums
 
     def _call(
         self,

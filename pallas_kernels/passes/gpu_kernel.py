@@ -2,8 +2,9 @@
 
 Choose it on any NVIDIA GPU from Ampere on: for older ones XLA's Triton does not compile. Programs
 walk rows of a CSR in pieces of up to 128 edges (`pieces.py`) with sums, or an online softmax (Dao
-et al. 2022), in registers; a hub's pieces are merged by a kernel of their own. No atomics and no
-scatter: every result is written by one program, in an order that is always the same.
+et al. 2022), in registers, and write what comes of a row when it ends; a hub's pieces are merged by
+a kernel of their own. No atomics and no scatter: every result is written by one program, in an
+order that is always the same. Arithmetic is contracted (`contraction.py`).
 
 The backward pass walks the edges twice, once in each order, and recomputes the messages. By
 receiver, for the gradients of receivers, edges and what is shared, it reads rows of senders as the
@@ -30,7 +31,9 @@ Pallas Triton will go; all that depends on it is in `gpu.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import jax
@@ -39,6 +42,7 @@ import jax.numpy as jnp
 from pallas_kernels.edges.dropout import Dropout
 from pallas_kernels.edges.edges import Edges
 from pallas_kernels.op import Op
+from pallas_kernels.passes.contraction import LOG2_E
 from pallas_kernels.passes.gpu import (
     Block,
     Edge,
@@ -96,65 +100,135 @@ def forward(
     """
     rows = edges.offsets_r.shape[0] - 1
     _, heads, width = wide_table(sender).shape
-    shape = jax.ShapeDtypeStruct((rows, heads, width), jnp.float32)
     if not edges.num_edges:
-        return partial_of(op, edges, jnp.zeros(shape.shape), jnp.full((rows, heads), NOTHING))
+        nothing = jnp.zeros((rows, heads, width)), jnp.full((rows, heads), NOTHING)
+        return partial_of(op, edges, *nothing)
+    shapes = ((heads,), (heads,), (heads, width)) if is_softmax(op) else ((heads, width),)
+    results = tuple(jax.ShapeDtypeStruct((rows, *shape), jnp.float32) for shape in shapes)
+    given = (tracer, op, receiver, sender, shared, edges, edge, draw, block, interpret)
+    *of_heads, acc_rhd = _over_edges(*given, shapes, _as_it_is, results)
+    return partial_of(op, edges, acc_rhd, *of_heads)
+
+
+def whole(
+    tracer: Tracer,
+    op: Op,
+    receiver: Tree,
+    sender: Tree,
+    shared: Tree,
+    edges: Edges,
+    edge: Tree,
+    draw: Dropout | None,
+    *,
+    block: Block | None = None,
+    interpret: bool = False,
+) -> tuple[jax.Array, Any]:
+    """The result of every row, in the type of the senders' rows, and what is saved of it.
+
+    A row is finished where its last edge is: no partial of it is ever in memory.
+    """
+    given = (tracer, op, receiver, sender, shared, edges, edge, draw)
+    if not edges.num_edges or op.reduce.name not in ("softmax", "sum"):
+        return op.reduce.finish(forward(*given, block=block, interpret=interpret))
+    rows = edges.offsets_r.shape[0] - 1
+    _, heads, width = wide_table(sender).shape
+    dtype = jnp.result_type(*jax.tree.leaves(sender))
+    out = jax.ShapeDtypeStruct((rows, heads, width), dtype)
+    if not is_softmax(op):
+        shapes = ((heads, width),)
+        return _over_edges(*given, block, interpret, shapes, _as_it_is, (out,))[0], None
+    shapes = ((heads,), (heads,), (heads, width))
+    lse = jax.ShapeDtypeStruct((rows, heads), jnp.float32)
+    return _over_edges(*given, block, interpret, shapes, _finished, (out, lse))
+
+
+def _over_edges(
+    tracer: Tracer,
+    op: Op,
+    receiver: Tree,
+    sender: Tree,
+    shared: Tree,
+    edges: Edges,
+    edge: Tree,
+    draw: Dropout | None,
+    block: Block | None,
+    interpret: bool,
+    partials: tuple[tuple[int, ...], ...],
+    finish: Callable[..., tuple[jax.Array, ...]],
+    results: tuple[jax.ShapeDtypeStruct, ...],
+) -> Any:
+    """What `finish` makes of the partials of rows."""
+    _, heads, width = wide_table(sender).shape
     rate = 0.0 if draw is None else draw.rate
     traced, softmax = tracer(op, width), is_softmax(op)
 
-    def forward(program: Program, number_t: jax.Array, inputs: Any, outputs: Any) -> None:
+    def forward(program: Program, inputs: Any, per_edge: Any) -> tuple[Any, Any]:
         (receiver, sender, shared), senders_e, edge, draws = inputs
         own, common = traced.of_receiver(program.own(receiver)), program.shared(shared)
         keys_h = program.keys(draws)
 
-        def messages(edges: list[Edge]) -> list[Any]:
-            found = []
+        def of_edges(edges: list[Edge], carry: Any) -> Any:
             others, rows = other_ends(edges, sender), [e.own(edge) for e in edges]
-            for e, other, row in zip(edges, others, rows, strict=True):
-                said = traced.message(own, other, row, common, CHANNELS)
-                found.append((_logits(e, said[0]), said[1]) if softmax else said)
-            return found
+            keeps = [e.keep(draws, rate, keys_h) for e in edges]
+            add = _attended if softmax else _summed
 
-        def keep_of(e: Edge) -> Any:
-            return e.keep(draws, rate, keys_h)
+            def step() -> Any:
+                said = [
+                    traced.message(own, other, row, common, CHANNELS)
+                    for other, row in zip(others, rows, strict=True)
+                ]
+                return add(edges, said, keeps, carry)
 
-        def summed(edges: list[Edge], acc_thd: jax.Array) -> jax.Array:
-            for e, value in zip(edges, messages(edges), strict=True):
-                acc_thd += sum_gradients((value,), keep_of(e), CHANNELS)
-            return acc_thd
+            return program.contracted(step)
 
-        def attended(edges: list[Edge], carry: Partial) -> Partial:
-            said = messages(edges)
-            # On the GPU this maximum passes over a NaN; the exponentials below do not.
-            max_th = carry.max_rh
-            for logits, _ in said:
-                max_th = jnp.maximum(max_th, logits)
-            scale_th = jnp.exp(carry.max_rh - max_th)
-            sum_th, acc_thd = carry.sum_rh * scale_th, carry.acc_rhd * scale_th[:, :, None]
-            for e, (logits, value) in zip(edges, said, strict=True):
-                weights_th = jnp.where(logits <= NOTHING, 0.0, jnp.exp(logits - max_th))
-                sum_th += weights_th
-                acc_thd += (weights_th * keep_of(e))[:, :, None] * value
-            return Partial(max_th, sum_th, acc_thd)
+        if not softmax:
+            return (program.over_edges(of_edges, senders_e, program.zeros()),), ()
+        start = Partial(program.full(NOTHING), program.full(0.0), program.zeros())
+        max_th, sum_th, acc_thd = program.over_edges(of_edges, senders_e, start)
+        return (max_th * (1 / LOG2_E), sum_th, acc_thd), ()
 
-        if softmax:
-            start = Partial(program.full(NOTHING), program.full(0.0), program.zeros())
-            results = program.over_edges(attended, senders_e, start)
-        else:
-            results = (program.over_edges(summed, senders_e, program.zeros()),)
-        for ref, result in zip(outputs, results, strict=True):
-            program.store(ref, number_t, program.real_t, result)
-
-    per_head = jax.ShapeDtypeStruct((rows, heads), jnp.float32)
     block = block or block_sizes(heads, width, wide_table(sender).dtype)
-    *of_heads, acc_rhd = Launch(block, heads, width, interpret).over_rows(
+    return Launch(block, heads, width, interpret).over_rows(
         forward,
         _merge_softmax if softmax else _merge_sums,
+        finish,
         edge_pieces(edges).by_receiver,
         ((receiver, sender, _as_rows(shared)), edges.senders_e, edge, draws_of(edges, draw, heads)),
-        (per_head, per_head, shape) if softmax else (shape,),
+        partials,
+        results,
     )
-    return partial_of(op, edges, acc_rhd, *of_heads)
+
+
+def _summed(edges: list[Edge], said: list[Any], keeps: list[Any], acc_thd: jax.Array) -> jax.Array:
+    for value, keep in zip(said, keeps, strict=True):
+        acc_thd += sum_gradients((value,), keep, CHANNELS)
+    return acc_thd
+
+
+def _attended(edges: list[Edge], said: list[Any], keeps: list[Any], carry: Partial) -> Partial:
+    """Online softmax, with the largest logit so far times log2(e): weights are powers of two."""
+    logits = [
+        jnp.where(e.real_t[:, None], each, NOTHING)
+        for e, (each, _) in zip(edges, said, strict=True)
+    ]
+    # On the GPU this maximum passes over a NaN; the exponentials below do not. It starts from
+    # NOTHING, above that of no edge and of -inf times log2(e): neither ever weighs anything.
+    max_th = jnp.maximum(carry.max_rh, reduce(jnp.maximum, logits) * LOG2_E)
+    scale_th = jnp.exp2(carry.max_rh - max_th)
+    sum_th, acc_thd = carry.sum_rh * scale_th, carry.acc_rhd * scale_th[:, :, None]
+    for each, (_, value), keep in zip(logits, said, keeps, strict=True):
+        weights_th = jnp.exp2(each * LOG2_E - max_th)
+        sum_th += weights_th
+        acc_thd += (weights_th * keep)[:, :, None] * value
+    return Partial(max_th, sum_th, acc_thd)
+
+
+def _finished(max_th: jax.Array, sum_th: jax.Array, acc_thd: jax.Array) -> tuple[Any, Any]:
+    """The result of rows, and the logarithm of their sums of weights."""
+    some_th = sum_th != 0
+    total_th = jnp.where(some_th, sum_th, 1.0)
+    lse_th = jnp.where(some_th, max_th + jnp.log(total_th), 0.0)
+    return acc_thd * (1.0 / total_th)[:, :, None], lse_th
 
 
 def backward(
@@ -182,8 +256,7 @@ def backward(
 
     def gradients(e: Edge, said: Any, terms: Any, keep: Any) -> Any:
         if softmax:
-            there_th = e.real_t[:, None] & ~(said[0] <= NOTHING)
-            return softmax_gradients(said, terms, there_th, keep, CHANNELS)
+            return softmax_gradients(said, terms, e.real_t[:, None], keep, CHANNELS)
         return jnp.where(e.real_t[:, None, None], sum_gradients(terms, keep, CHANNELS), 0.0)
 
     def own_rows(edges: list[Edge], refs: Any) -> Iterator[Any]:
@@ -193,69 +266,72 @@ def backward(
         rows = (e.own(refs) for e in edges)
         return iter(list(rows)) if wide else rows
 
-    def receivers(program: Program, number_t: jax.Array, inputs: Any, outputs: Any) -> None:
+    def receivers(program: Program, inputs: Any, per_edge: Any) -> tuple[Any, Any]:
         (receiver, sender, shared), terms, senders_e, edge, draws = inputs
         own, pull_own = jax.vjp(traced.of_receiver, program.own(receiver))
         common, terms = program.shared(shared), program.own(terms)
         keys_h = program.keys(draws)
-        count = len(jax.tree.leaves(edge))
+
+        def of_edge(e: Edge, other: Any, row: Any, sums: Any) -> Any:
+            keep = e.keep(draws, rate, keys_h)
+
+            def message(own: Any, common: Any, row: Any) -> Any:
+                return traced.message(own, other, row, common, CHANNELS)
+
+            def step() -> Any:
+                said, pull = jax.vjp(message, own, common, row)
+                d_own, d_common, d_row = pull(gradients(e, said, terms, keep))
+                return jax.tree.map(jnp.add, sums, (d_own, d_common)), d_row
+
+            return program.contracted(step)
 
         def of_edges(edges: list[Edge], sums: Any) -> Any:
             others, rows = other_ends(edges, sender), own_rows(edges, edge)
             for e, other, row in zip(edges, others, rows, strict=False):
-
-                def message(own: Any, common: Any, row: Any, other: Any = other) -> Any:
-                    return traced.message(own, other, row, common, CHANNELS)
-
-                said, pull = jax.vjp(message, own, common, row)
-                d_own, d_common, d_row = pull(
-                    gradients(e, said, terms, e.keep(draws, rate, keys_h))
-                )
-                sums = jax.tree.map(jnp.add, sums, (d_own, d_common))
-                for ref, d in zip(outputs[:count], jax.tree.leaves(d_row), strict=True):
+                sums, d_row = of_edge(e, other, row, sums)
+                for ref, d in zip(per_edge, jax.tree.leaves(d_row), strict=True):
                     program.store(ref, e.position_t, e.real_t, d)
             return sums
 
         start = jax.tree.map(jnp.zeros_like, (own, common))
         d_own, d_common = program.over_edges(of_edges, senders_e, start)
-        d_own, totals = jax.tree.leaves(pull_own(d_own)), jax.tree.leaves(d_common)
-        for ref, d in zip(outputs[count : count + len(d_own)], d_own, strict=True):
-            program.store(ref, number_t, program.real_t, d)
-        for ref, d in zip(outputs[count + len(d_own) :], totals, strict=True):
-            program.store_total(ref, d)
+        return jax.tree.leaves(pull_own(d_own)), jax.tree.leaves(d_common)
 
-    def senders(program: Program, number_t: jax.Array, inputs: Any, outputs: Any) -> None:
+    def senders(program: Program, inputs: Any, per_edge: Any) -> tuple[Any, Any]:
         (receiver, sender, shared), terms, receivers_e, order_e, edge, draws = inputs
         own, pull_own = jax.vjp(traced.of_sender, program.own(sender))
         common, keys_h = program.shared(shared), program.keys(draws)
+
+        def of_edge(e: Edge, other: Any, terms: Any, row: Any, sums: Any) -> Any:
+            keep = e.keep(draws, rate, keys_h)
+
+            def message(own: Any) -> Any:
+                return traced.message(other, own, row, common, CHANNELS)
+
+            def step() -> Any:
+                said, pull = jax.vjp(message, own)
+                (d_own,) = pull(gradients(e, said, terms, keep))
+                return jax.tree.map(jnp.add, sums, d_own)
+
+            return program.contracted(step)
 
         def of_edges(edges: list[Edge], sums: Any) -> Any:
             if order_e is not None:
                 edges = [e.renumbered(order_e) for e in edges]
             others, rows = other_ends(edges, (receiver, terms)), own_rows(edges, edge)
             for e, (other, of_other), row in zip(edges, others, rows, strict=False):
-
-                def message(own: Any, other: Any = other, row: Any = row) -> Any:
-                    return traced.message(other, own, row, common, CHANNELS)
-
-                said, pull = jax.vjp(message, own)
-                (d_own,) = pull(gradients(e, said, of_other, e.keep(draws, rate, keys_h)))
-                sums = jax.tree.map(jnp.add, sums, d_own)
+                sums = of_edge(e, other, of_other, row, sums)
             return sums
 
         d_own = program.over_edges(of_edges, receivers_e, jax.tree.map(jnp.zeros_like, own))
-        for ref, d in zip(outputs, jax.tree.leaves(pull_own(d_own)), strict=True):
-            program.store(ref, number_t, program.real_t, d)
+        return jax.tree.leaves(pull_own(d_own)), ()
 
     # A number of an edge changes threads before it is stored: within a warp that is a shuffle,
-    # among several a barrier.
-    narrow, wide = (
-        Launch(
-            block or block_sizes(heads, width, wide_table(sender).dtype, warps),
-            *(heads, width, interpret),
-        )
-        for warps in (1, 4)
-    )
+    # among several a barrier, and two edges at a time do not stay in registers.
+    dtype = wide_table(sender).dtype
+    one, four = (block or block_sizes(heads, width, dtype, warps) for warps in (1, 4))
+    one = one if one.warps == 1 else replace(one, unroll=1)
+    narrow, wide = (Launch(each, heads, width, interpret) for each in (one, four))
     rows = (receiver, sender, _as_rows(shared))
     terms, draws = terms_of(op, out, saved, dout), draws_of(edges, draw, heads)
     # From zeros, since edges that pad the arrays belong to no piece and are never written.
@@ -267,8 +343,10 @@ def backward(
             (narrow if of_heads else wide).over_rows(
                 receivers,
                 _merge_sums,
+                _as_it_is,
                 edge_pieces(edges).by_receiver,
                 (rows, terms, edges.senders_e, edge, draws),
+                tuple(x.shape[1:] for x in jax.tree.leaves(receiver)),
                 _likes(receiver),
                 per_edge,
                 _likes(shared),
@@ -278,8 +356,10 @@ def backward(
     of_senders = wide.over_rows(
         senders,
         _merge_sums,
+        _as_it_is,
         edge_pieces(edges).by_sender,
         (rows, terms, edges.receivers_by_sender_e, order_e, edge, draws),
+        tuple(x.shape[1:] for x in jax.tree.leaves(sender)),
         _likes(sender),
     )
     structure = jax.tree.structure((edge, receiver, shared))
@@ -287,13 +367,7 @@ def backward(
     return d_receiver, jax.tree.unflatten(jax.tree.structure(sender), of_senders), d_shared, d_edge
 
 
-def _logits(e: Edge, logits_th: jax.Array) -> jax.Array:
-    """NOTHING where there is no edge or the logit is -inf."""
-    # Written so that a NaN stays one: it must reach the guard of the training.
-    return jnp.where(e.real_t[:, None] & ~(logits_th < NOTHING), logits_th, NOTHING)
-
-
-def _merge_softmax(program: Program, at_once: int, parts: Any, outputs: Any) -> None:
+def _merge_softmax(program: Program, at_once: int, parts: Any) -> Any:
     """The partial of a hub from those of its pieces, `at_once` of them side by side."""
 
     def of_parts(number_t: jax.Array, real_t: jax.Array, carry: Partial) -> Partial:
@@ -313,16 +387,14 @@ def _merge_softmax(program: Program, at_once: int, parts: Any, outputs: Any) -> 
     partial = program.over_parts(of_parts, start, at_once)
     max_1h = partial.max_rh.max(axis=0, keepdims=True)
     scale_th = jnp.exp(partial.max_rh - max_1h)
-    whole = Partial(
+    return (
         max_1h,
         (partial.sum_rh * scale_th).sum(axis=0, keepdims=True),
         (partial.acc_rhd * scale_th[:, :, None]).sum(axis=0, keepdims=True),
     )
-    for ref, result in zip(outputs, whole, strict=True):
-        program.store(ref, program.row_t, program.real_t, result)
 
 
-def _merge_sums(program: Program, at_once: int, parts: Any, outputs: Any) -> None:
+def _merge_sums(program: Program, at_once: int, parts: Any) -> Any:
     """The sums of a hub from those of its pieces, `at_once` of them side by side."""
 
     def of_parts(number_t: jax.Array, real_t: jax.Array, sums: Any) -> Any:
@@ -333,8 +405,11 @@ def _merge_sums(program: Program, at_once: int, parts: Any, outputs: Any) -> Non
         for ref in parts
     )
     sums = program.over_parts(of_parts, start, at_once)
-    for ref, total in zip(outputs, sums, strict=True):
-        program.store(ref, program.row_t, program.real_t, total.sum(axis=0, keepdims=True))
+    return tuple(total.sum(axis=0, keepdims=True) for total in sums)
+
+
+def _as_it_is(*partial: jax.Array) -> tuple[jax.Array, ...]:
+    return partial
 
 
 def _as_rows(shared: Tree) -> Tree:

@@ -1,17 +1,20 @@
-"""Walks the tiles of strips on a TPU, and fetches for each while the one before is worked on.
+"""Walks the tiles of strips on a TPU, and fetches for others while one is worked on.
 
 What a tile needs is its line (`strips.py`, to SMEM), the rows of the other ends of its edges (to
-VMEM, one copy an edge, all on one semaphore, waited for by their bytes), and the edges' own rows
-and ids if there are any. While tile i is worked on, the rows of tile i + 1 are on their way and so
-is the line of tile i + 2; this goes on across blocks, so that the wait at the start is the only
-one. Everything that is gathered is a table of 32-bit words with the channels of all heads in the
-lanes (`tpu_tables.py`).
+VMEM, one copy a slot, all on one semaphore, waited for together by their bytes), and the edges' own
+rows and ids if there are any. While tile i is worked on, the copies of tile i + 3 are started, a
+chunk's between the loads and the arithmetic of a chunk: starting a copy takes the scalar unit, the
+arithmetic the others, and a compiler that keeps loads, stores and copies in their order can still
+put these side by side. This goes on across blocks, so that the wait at the start is the only one.
+Everything that is gathered is a table of 32-bit words with the channels of all heads in the lanes
+(`tpu_tables.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial as bind
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,13 +27,34 @@ from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels.edges.dropout import Dropout, head_keys, kept
 from pallas_kernels.edges.edges import Edges, StripPairs
-from pallas_kernels.edges.limits import check_tpu_words
-from pallas_kernels.edges.strips import CORES, STRIP, Line, Strips
+from pallas_kernels.edges.limits import check_tpu_lines, check_tpu_words
+from pallas_kernels.edges.strips import (
+    CHUNK,
+    CORES,
+    COUNT_BITS,
+    FRESH_BIT,
+    HUB_BIT,
+    STEPS,
+    STRIP,
+    Line,
+    Strips,
+)
+from pallas_kernels.passes.tpu_heads import (
+    exact_dot,
+    lanes_of_heads,
+    sum_of_heads,
+    to_channels,
+    unit,
+)
 from pallas_kernels.passes.tpu_sizes import vmem_limit
-from pallas_kernels.passes.tpu_tables import LANES, Heads, Table
+from pallas_kernels.passes.tpu_tables import LANES, Heads, Table, varying
 from pallas_kernels.reductions import NOTHING
 
-LINES_AHEAD = 4  # lines held at a time: in use, being gathered from, on the way; a power of two
+# Tiles between the one that is worked on and the one whose copies are started: an odd number.
+AHEAD = 3
+TILES_HELD = 4  # tiles of gathered rows held at a time; a power of two
+LINES_AHEAD = 2  # tiles between one whose copies are started and one whose line is on its way
+LINES_HELD = 8  # lines held at a time; a power of two
 
 
 @dataclass(frozen=True)
@@ -82,145 +106,112 @@ def by_edge(slots: jax.Array, slot_e: Any, heads: Heads, like: jax.Array) -> jax
     return jnp.stack(list(of_head), axis=1)
 
 
-class Tile:
-    """What the arithmetic sees of one tile, all of it in VMEM or SMEM."""
+class Chunk:
+    """What the arithmetic sees of one chunk, loaded at once: copies started later cannot pass."""
 
-    def __init__(self, refs: Any, line: Line, heads: Heads, number: jax.Array, rate: float):
-        self._refs, self._line, self.heads, self.number = refs, line, heads, number
-        self._rate = rate
+    def __init__(self, refs: Any, tile: _Tile, number: Any):
+        self._refs, self.heads = refs, tile.heads
+        line, slots = tile.layout, pl.ds(number * CHUNK, CHUNK)
+        self._slots = slots
+        first = line.rows + number * STRIP
+        self._rows = [tile.line[first + sublane] for sublane in range(STRIP)]
+        word = tile.line[line.words + number]
+        self._word = word
+        self.fresh = (word >> FRESH_BIT) & 1 == 1
+        self.hub = (word >> HUB_BIT) & 1 == 1
+        self.near: Any = None
+        if refs.near_table is not None:
+            self.near = refs.near_table.unpack(self._near_lines(number))
+        lines = refs.far_table.lines
 
-    @property
-    def strips(self) -> int:
-        """Strips in the tile."""
-        return self._line.strips
+        def far_line(i: int) -> jax.Array:
+            return tile.far[_every(number * CHUNK * lines + i, CHUNK, lines)]
 
-    def over_strips(self, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
-        """A loop over the strips, whose turns the compiler may overlap."""
-        return lax.fori_loop(0, self.strips, body, carry, unroll=self._refs.unroll)
+        self.far = jax.tree.map(self.by_strip, refs.far_table.unpack(far_line))
+        self.shared = [ref[...][None] for ref in refs.shared]
+        self._of_head = refs.of_head[...]
+        self.keep = 1.0 if refs.keep is None else self.by_strip(refs.keep[slots])
+        rows = [
+            ref[tile.place, slots] if wide else turned[slots]
+            for ref, wide, turned in zip(refs.rows, refs.wide, refs.turned, strict=True)
+        ]
+        self.edge_rows = refs.edge_tree.unflatten(self.by_strip(x) for x in rows)
 
-    def _word(self, index: Any) -> jax.Array:
-        return self._refs.line[_line_start(self.number, self._line) + index]
-
-    def row(self, strip: jax.Array) -> jax.Array:
-        """Row of a strip within the block."""
-        return self._word(self._line.rows + strip)
-
-    def fresh(self, strip: jax.Array) -> jax.Array:
-        """Whether a strip is its row's first."""
-        return self._word(self._line.fresh + strip) > 0
-
-    def spread_rows(self) -> None:
-        """Copy each strip's row, and its number of edges, to where the arithmetic finds them."""
-
-        def spread(strip: jax.Array, _: Any) -> int:
-            at = pl.ds(strip, 1)
-            if self._refs.near_table is not None:
-                self._refs.near_rows[at] = self._refs.near[pl.ds(self.row(strip), 1)]
-            count = self._word(self._line.counts + strip)
-            self._refs.counts[at] = jnp.full((1, self._refs.counts.shape[1]), count, jnp.int32)
-            return 0
-
-        self.over_strips(spread, 0)
-
-    @property
-    def near(self) -> Any:
-        """Each strip's own row, as the tree of its tables."""
-        if self._refs.near_table is None:
-            return None
-        return self._refs.near_table.unpack(self._refs.near_rows[...])
-
-    @property
-    def far(self) -> Any:
-        """The row at the other end of each edge, by strip; anything where there is no edge."""
-        rows = self._refs.far_table.unpack(self._refs.far[self.number & 1, : self._line.slots])
-        return jax.tree.map(self.by_strip, rows)
-
-    @property
-    def shared(self) -> Any:
-        """What is shared by all edges, [1, 1, lanes]."""
-        return [ref[...][None] for ref in self._refs.shared]
+    def _near_lines(self, number: Any) -> Callable[[int], jax.Array]:
+        """Bring the rows of the eight sublanes together."""
+        lines, near_rows = self._refs.near_table.lines, self._refs.near_rows.at[number]
+        for sublane, row in enumerate(self._rows):
+            near_rows[pl.ds(sublane * lines, lines)] = self._refs.near[pl.ds(row * lines, lines)]
+        return lambda i: near_rows[_every(i, STRIP, lines)]
 
     def real(self, lanes: int) -> jax.Array:
         """Which slots hold an edge, by strip."""
-        counts = self._refs.counts[...][:, None, :lanes]
-        return lax.broadcasted_iota(jnp.int32, (self.strips, STRIP, lanes), 1) < counts
+        sublane = lax.broadcasted_iota(jnp.int32, (STRIP, lanes), 0)
+        counts = (jnp.full((STRIP, lanes), self._word) >> (sublane * COUNT_BITS)) & (
+            (1 << COUNT_BITS) - 1
+        )
+        return lax.broadcasted_iota(jnp.int32, (STEPS, STRIP, lanes), 0) < counts[None]
 
     def by_strip(self, x: jax.Array) -> jax.Array:
         """Slots as strips."""
-        return x.reshape(self.strips, STRIP, x.shape[-1])
+        return x.reshape(STEPS, STRIP, x.shape[-1])
 
-    def by_slot(self, x: jax.Array) -> jax.Array:
-        """Strips as slots."""
-        return x.reshape(self.strips * STRIP, x.shape[-1])
-
-    def sum_of_heads(self, x: jax.Array) -> jax.Array:
+    def sum(self, x: jax.Array) -> jax.Array:
         """Sum each head's channels, into one lane a head."""
-        return _exact_dot(x, self._refs.of_head[...], 1, 0)
+        return self._by_rows(sum_of_heads, x)
 
-    def to_channels(self, x: jax.Array) -> jax.Array:
+    def spread(self, x: jax.Array) -> jax.Array:
         """Give each channel the number of its head."""
-        return _exact_dot(x, self._refs.of_head[...], 1, 1)
+        return self._by_rows(to_channels, x)
 
-    def edge_rows(self) -> Any:
-        """The rows of the edges themselves, by strip; one lane a head or channel."""
-        half = self.number & 1
-        rows = zip(self._refs.rows, self._refs.wide, strict=True)
-        found = [self._numbers(ref[half]) if not wide else ref[half] for ref, wide in rows]
-        return self._refs.edge_tree.unflatten(self.by_strip(x) for x in found)
+    def _by_rows(self, change: Callable[..., Any], x: jax.Array) -> jax.Array:
+        rows = change(self.heads, x.reshape(-1, x.shape[-1]), self._of_head)
+        return rows.reshape(*x.shape[:-1], rows.shape[-1])
 
-    def _numbers(self, numbers_gw: jax.Array) -> jax.Array:
-        # Turned by the matrix unit, where an infinity would spoil the edge's other heads.
-        numbers_gw = jnp.where(numbers_gw < NOTHING, NOTHING, numbers_gw)
-        turned = _exact_dot(numbers_gw, _unit(numbers_gw.shape[0]), 0, 0)
-        return jnp.where(turned < NOTHING / 2, -jnp.inf, turned)
+    def set_rows(self, results: Sequence[jax.Array]) -> None:
+        """Give the results of the rows so far, by sublane: the last one given stays."""
+        for ref, result in zip(self._refs.outs, results, strict=True):
+            for sublane, row in enumerate(self._rows):
+                ref[pl.ds(row, 1)] = result[sublane : sublane + 1]
 
-    def set_edge_rows(self, rows: list[jax.Array]) -> None:
+    def set_edge_rows(self, rows: Sequence[jax.Array]) -> None:
         """Give the results of edges, by strip: one lane a head or channel."""
-        for ref, wide, x in zip(self._refs.edge_blocks, self._refs.wide, rows, strict=True):
-            ref[...] = self.by_slot(x) if wide else self.turn(self.by_slot(x))
+        for ref, x in zip(self._refs.edge_slots, rows, strict=True):
+            ref[self._slots] = x.reshape(CHUNK, x.shape[-1])
 
-    def keep(self) -> jax.Array | float:
-        """Dropout's factor for each slot, one lane a head."""
-        if self._refs.ids is None:
-            return 1.0
-        ids = self._refs.ids[self.number & 1]
-        ids = jnp.broadcast_to(ids, (LANES, ids.shape[1])).T
-        ids = lax.bitcast_convert_type(ids, jnp.uint32)
-        return self.by_strip(kept(self._rate, ids, self._refs.draws[...]))
 
-    def turn(self, x: jax.Array) -> jax.Array:
-        """From slots by lanes of heads to heads by lanes of slots."""
-        return _exact_dot(_unit(self.heads.sublanes), x, 1, 1)
+@dataclass(frozen=True)
+class _Tile:
+    """Where things of one tile are: all in VMEM or SMEM."""
+
+    heads: Heads
+    layout: Line
+    line: Any  # its line, in SMEM
+    far: Any  # its gathered rows
+    place: jax.Array  # among the tiles that are held at a time
+
+
+def _every(start: Any, count: int, stride: int) -> Any:
+    return pl.ds(start, count) if stride == 1 else pl.ds(start, count, stride)
+
+
+def _place(number: jax.Array) -> jax.Array:
+    return number & (TILES_HELD - 1)
 
 
 def _line_start(number: jax.Array, line: Line) -> jax.Array:
     """Where the line of a tile is in SMEM, which has one dimension: two cost an edge 5 bundles."""
-    return (number & (LINES_AHEAD - 1)) * line.length
-
-
-def _unit(rows: int) -> jax.Array:
-    shape = (rows, LANES)
-    diagonal = lax.broadcasted_iota(jnp.int32, shape, 0) == lax.broadcasted_iota(
-        jnp.int32, shape, 1
-    )
-    return diagonal.astype(jnp.float32)
-
-
-def _exact_dot(a: jax.Array, b: jax.Array, axis_a: int, axis_b: int) -> jax.Array:
-    """A product with zeros and ones, to all the bits of float32."""
-    dims = (((axis_a,), (axis_b,)), ((), ()))
-    return lax.dot_general(
-        a, b, dims, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32
-    )
+    return pl.multiple_of((number & (LINES_HELD - 1)) * line.length, LANES)
 
 
 # References that a kernel has only if there is dropout, or something of the rows themselves.
-OPTIONAL = ("ids", "draws", "ids_hbm", "near", "near_rows")
+OPTIONAL = ("ids", "draws", "ids_hbm", "keep", "near", "near_rows")
 
 
 def walk(
-    of_tile: Callable[[Tile, Any, Any], Any],
+    of_chunk: Callable[[Chunk, Any, Any], Any],
     first: Callable[[], Any],
+    empty: Callable[[], Sequence[jax.Array]],
     *,
     strips: Strips,
     heads: Heads,
@@ -230,18 +221,17 @@ def walk(
     shared: Sequence[jax.Array] = (),
     data: EdgeData,
     out_lanes: Sequence[int],
-    scratch_lanes: Sequence[int],
     totals: int = 0,
     edge_out: bool = False,
     name: str,
     interpret: Any = False,
 ) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
-    """Call `of_tile(tile, refs, carry)` for all tiles in order, from `first()` in each block.
+    """Call `of_chunk(chunk, refs, carry)` for all chunks in order, from `first()` in each block.
 
     `near` are the rows, `far` the columns, and `shared` arrays [1, lanes]. Gives an array of rows
-    for each of `out_lanes`, which `of_tile` writes to `refs.outs`; with `edge_out` what it gave for
-    the edges by `set_edge_rows`; and the sums over all blocks of the first so many `totals` of what
-    is carried, [8, lanes of channels] each. `scratch_lanes` are arrays of a row a strip.
+    for each of `out_lanes`, which start as `empty()` and which `of_chunk` gives by `set_rows`; with
+    `edge_out` what it gave for the edges by `set_edge_rows`; and the sums over all blocks of the
+    first so many `totals` of what is carried, [8, lanes of channels] each.
     """
     line = Line(strips.slots)
     groups, rest = divmod(strips.num_blocks, CORES)
@@ -257,60 +247,74 @@ def walk(
     def constant(array: Any) -> pl.BlockSpec:
         return pl.BlockSpec(array.shape, lambda c, b, _: (0,) * array.ndim)
 
-    def block(lanes: int) -> pl.BlockSpec:
+    def block(lanes: int, lines: int = 1) -> pl.BlockSpec:
         # The block that may be there for an even number has no tiles: it stays with the last one.
         return pl.BlockSpec(
-            (strips.block_rows, lanes), lambda c, b, _: (jnp.minimum(c * blocks + b, last_block), 0)
+            (strips.block_rows * lines, lanes),
+            lambda c, b, _: (jnp.minimum(c * blocks + b, last_block), 0),
         )
 
-    of_head, far_cl = _lanes_of_heads(heads), far.words_nl
+    of_head, far_ml = lanes_of_heads(heads), far.words_ml
     inputs: list[tuple[str, Any, pl.BlockSpec]] = [
-        ("lines", jnp.asarray(strips.lines_l), whole),
-        ("table", far_cl, whole),
+        ("lines", _with_addresses(strips, far), whole),
+        ("table", far_ml, whole),
         ("of_head", of_head, constant(of_head)),
         *((f"shared{i}", x, constant(x)) for i, x in enumerate(shared)),
     ]
     scratch: list[tuple[str, Any]] = [
-        ("line", pltpu.SMEM((LINES_AHEAD * line.length,), jnp.int32)),
-        ("line_sem", pltpu.SemaphoreType.DMA((LINES_AHEAD,))),
-        # Eight slots more than there are: where the padding of a tile's list of edges goes.
-        ("far", pltpu.VMEM((2, slots + STRIP, far_cl.shape[1]), far_cl.dtype)),
-        ("far_sem", pltpu.SemaphoreType.DMA((2,))),
-        ("counts", pltpu.VMEM((line.strips, heads.lanes), jnp.int32)),
-        ("data_sem", pltpu.SemaphoreType.DMA((2,))),
+        ("line", pltpu.SMEM((LINES_HELD * line.length,), jnp.int32)),
+        ("line_sem", pltpu.SemaphoreType.DMA((LINES_HELD,))),
+        ("far_sem", pltpu.SemaphoreType.DMA((TILES_HELD,))),
+        ("data_sem", pltpu.SemaphoreType.DMA((TILES_HELD,))),
+    ]
+    # The compiler lets a copy to one array pass a load from another, but not from the same.
+    rows_held = (
+        {"far": TILES_HELD}
+        if interpret
+        else dict.fromkeys(("far_even", "far_odd"), TILES_HELD // 2)
+    )
+    scratch += [
+        (called, pltpu.VMEM((held, slots * far.lines, LANES), far_ml.dtype))
+        for called, held in rows_held.items()
     ]
     if near is not None:
-        words_rl = jnp.pad(near.words_nl, ((0, padded_rows - num_rows), (0, 0)))
-        inputs.append(("near", words_rl, block(words_rl.shape[1])))
-        scratch.append(("near_rows", pltpu.VMEM((line.strips, words_rl.shape[1]), words_rl.dtype)))
+        lines = near.lines
+        words_ml = jnp.pad(near.words_ml, ((0, (padded_rows - num_rows) * lines), (0, 0)))
+        inputs.append(("near", words_ml, block(LANES, lines)))
+        shape = (line.chunks, STRIP * lines, LANES)
+        scratch.append(("near_rows", pltpu.VMEM(shape, words_ml.dtype)))
     for i, rows in enumerate(data.rows):
         inputs.append((f"rows_hbm{i}", rows, whole))
-        scratch.append((f"rows{i}", pltpu.VMEM((2, *rows.shape[1:]), jnp.float32)))
+        scratch.append((f"rows{i}", pltpu.VMEM((TILES_HELD, *rows.shape[1:]), jnp.float32)))
+        if not data.wide[i]:
+            scratch.append((f"turned{i}", pltpu.VMEM((slots, LANES), jnp.float32)))
     if data.ids_t1w is not None:
         inputs += [
             ("ids_hbm", data.ids_t1w, whole),
             ("draws", data.draws_1g, constant(data.draws_1g)),
         ]
-        scratch.append(("ids", pltpu.VMEM((2, 1, slots), jnp.int32)))
+        scratch.append(("ids", pltpu.VMEM((TILES_HELD, 1, slots), jnp.int32)))
+        scratch.append(("keep", pltpu.VMEM((slots, LANES), jnp.float32)))
     outputs: list[tuple[str, tuple[int, ...], pl.BlockSpec]] = [
         (f"out{i}", (padded_rows, lanes), block(lanes)) for i, lanes in enumerate(out_lanes)
     ]
     of_edges = data.rows if edge_out else ()
     for i, rows in enumerate(of_edges):
         outputs.append((f"edge_out{i}", (tiles, *rows.shape[1:]), whole))
-        scratch.append((f"edge_block{i}", pltpu.VMEM(rows.shape[1:], jnp.float32)))
+        lanes = rows.shape[2] if data.wide[i] else LANES
+        scratch.append((f"edge_slots{i}", pltpu.VMEM((slots, lanes), jnp.float32)))
+        if not data.wide[i]:
+            scratch.append((f"edge_block{i}", pltpu.VMEM(rows.shape[1:], jnp.float32)))
     if of_edges:
         scratch.append(("edge_sem", pltpu.SemaphoreType.DMA))
     total_spec = pl.BlockSpec((STRIP, heads.lanes), lambda c, b, _: (c * blocks + b, 0))
     outputs += [
         (f"total{i}", (strips.num_blocks * STRIP, heads.lanes), total_spec) for i in range(totals)
     ]
-    scratch += [
-        (f"scratch{i}", pltpu.VMEM((line.strips, lanes), jnp.float32))
-        for i, lanes in enumerate(scratch_lanes)
-    ]
+    check_tpu_lines(far_ml.shape[0] // far.lines, far.lines)
     for called, shape in [(n, x.shape) for n, x, _ in inputs] + [(n, x) for n, x, _ in outputs]:
-        check_tpu_words(called, shape)
+        if called != "table":
+            check_tpu_words(called, shape)
     names = [
         "starts",
         *(n for n, *_ in inputs),
@@ -321,24 +325,25 @@ def walk(
     def kernel(*args: Any) -> None:
         refs = SimpleNamespace(**dict.fromkeys(OPTIONAL))
         refs.__dict__.update(zip(names, args, strict=True))
-        refs.unroll = 1 if interpret else STRIP  # interpreted, longer code only takes longer
+        refs.interpret, refs.last_block = bool(interpret), last_block
         refs.near_table, refs.far_table = near, far
         refs.wide, refs.edge_tree = data.wide, data.tree
 
         def numbered(name: str, count: int) -> list[Any]:
-            return [getattr(refs, f"{name}{i}") for i in range(count)]
+            return [getattr(refs, f"{name}{i}", None) for i in range(count)]
 
         refs.shared = numbered("shared", len(shared))
         refs.outs = numbered("out", len(out_lanes))
-        refs.scratch = numbered("scratch", len(scratch_lanes))
         refs.totals = numbered("total", totals)
         refs.rows_hbm = numbered("rows_hbm", len(data.rows))
         refs.rows = numbered("rows", len(data.rows))
+        refs.turned = numbered("turned", len(data.rows))
         refs.edge_outs = numbered("edge_out", len(of_edges))
+        refs.edge_slots = numbered("edge_slots", len(of_edges))
         refs.edge_blocks = numbered("edge_block", len(of_edges))
-        _walk_block(of_tile, first, refs, line, heads, blocks, data.rate)
+        _walk_block(of_chunk, first, empty, refs, line, heads, blocks, data.rate)
 
-    varying = _varying(*(array for _, array, _ in inputs))
+    axes = varying(*(array for _, array, _ in inputs))
     call = pl.pallas_call(
         kernel,
         grid_spec=pltpu.PrefetchScalarGridSpec(
@@ -349,7 +354,7 @@ def walk(
             scratch_shapes=[shape for _, shape in scratch],
         ),
         out_shape=[
-            jax.ShapeDtypeStruct(shape, jnp.float32, manual_axis_type=varying)
+            jax.ShapeDtypeStruct(shape, jnp.float32, manual_axis_type=axes)
             for _, shape, _ in outputs
         ],
         compiler_params=pltpu.CompilerParams(
@@ -367,6 +372,15 @@ def walk(
     return by_row, outs[len(out_lanes) : last], [total.sum(axis=0) for total in outs[last:]]
 
 
+def _with_addresses(strips: Strips, far: Table) -> jax.Array:
+    """The lines of the tiles, with the first line of a column's row in place of the column."""
+    line = Line(strips.slots)
+    times_l = np.ones(line.length, np.int32)
+    times_l[: line.slots] = far.lines
+    lines_tl = jnp.asarray(strips.lines_l).reshape(-1, line.length)
+    return (lines_tl * times_l).reshape(-1)
+
+
 def strip_pair(edges: Edges) -> StripPairs:
     """The strips of the edges, or what to do to have them."""
     if edges.strips is None:
@@ -374,21 +388,10 @@ def strip_pair(edges: Edges) -> StripPairs:
     return edges.strips
 
 
-def _varying(*arrays: Any) -> Any:
-    """Inside `shard_map`, the mesh axes along which what is computed from some arrays differs."""
-    types = [jax.typeof(array).manual_axis_type for array in arrays]
-    return jax.sharding.ManualAxisType(varying=frozenset().union(*(t.varying for t in types)))
-
-
-def _lanes_of_heads(heads: Heads) -> jax.Array:
-    lane, head = np.arange(heads.lanes)[:, None], np.arange(LANES)
-    inside = (lane // heads.width == head) & (head < heads.count)
-    return jnp.asarray(inside.astype(np.float32))
-
-
 def _walk_block(
-    of_tile: Callable[[Tile, Any, Any], Any],
+    of_chunk: Callable[[Chunk, Any, Any], Any],
     first: Callable[[], Any],
+    empty: Callable[[], Sequence[jax.Array]],
     refs: Any,
     line: Line,
     heads: Heads,
@@ -402,74 +405,159 @@ def _walk_block(
 
     def line_copy(i: jax.Array) -> Any:
         source = refs.lines.at[pl.ds(pl.multiple_of(i * line.length, LANES), line.length)]
-        start = pl.multiple_of(_line_start(i, line), LANES)
-        target = refs.line.at[pl.ds(start, line.length)]
-        return pltpu.make_async_copy(source, target, refs.line_sem.at[i & (LINES_AHEAD - 1)])
+        target = line_of(i)
+        return pltpu.make_async_copy(source, target, refs.line_sem.at[i & (LINES_HELD - 1)])
+
+    def line_of(i: jax.Array) -> Any:
+        return refs.line.at[pl.ds(_line_start(i, line), line.length)]
 
     def data_copies(i: jax.Array) -> list[Any]:
+        """Of the edges' own rows and ids; past the last tile those of the last, for nobody."""
+        place, source_tile = _place(i), jnp.minimum(i, end - 1)
         pairs = list(zip(refs.rows_hbm, refs.rows, strict=True))
         if refs.ids_hbm is not None:
             pairs.append((refs.ids_hbm, refs.ids))
         return [
-            pltpu.make_async_copy(source.at[i], target.at[i & 1], refs.data_sem.at[i & 1])
+            pltpu.make_async_copy(source.at[source_tile], target.at[place], refs.data_sem.at[place])
             for source, target in pairs
         ]
 
-    def fetch(i: jax.Array) -> None:
+    def rows_of(i: jax.Array, parity: int | None) -> Any:
+        """Where the gathered rows of a tile are."""
+        if parity is None:
+            return refs.far.at[_place(i)]
+        return (refs.far_even, refs.far_odd)[parity].at[_place(i) >> 1]
+
+    def copy_row(i: jax.Array, target: Any) -> Callable[[Any], None]:
+        """Starts the copy of a slot of a tile; past the last tile the last one's, for nobody."""
+        lines, semaphore = refs.far_table.lines, refs.far_sem.at[_place(i)]
+        columns = line_of(jnp.minimum(i, end - 1))
+
+        def start(slot: Any) -> None:
+            rows = refs.table.at[pl.ds(columns[slot], lines)]
+            there = target.at[pl.ds(slot * lines, lines)]
+            pltpu.make_async_copy(rows, there, semaphore).start()
+
+        return start
+
+    def by_parity(i: jax.Array, do: Callable[..., Any], *operands: Any) -> Any:
+        """Do something that depends on whether a number is even, with code of its own if so."""
+        if refs.interpret:  # longer code would only take longer
+            return do(None, *operands)
+        return lax.cond(i & 1 == 0, bind(do, 0), bind(do, 1), *operands)
+
+    def over_chunks(i: jax.Array, parity: int | None, carry: Any) -> Any:
+        """The arithmetic of a tile, and the copies of one to come."""
+        to_come = i + AHEAD
+        tile = _Tile(heads, line, line_of(i), rows_of(i, parity), _place(i))
+        start = copy_row(to_come, rows_of(to_come, None if parity is None else 1 - parity))
+        if refs.interpret:
+
+            def one(number: jax.Array, carry: Any) -> Any:
+                chunk = Chunk(refs, tile, number)
+                _repeat(number * CHUNK, (number + 1) * CHUNK, start)
+                return of_chunk(chunk, refs, carry)
+
+            return lax.fori_loop(0, line.chunks, one, carry)
+        for number in range(line.chunks):
+            chunk = Chunk(refs, tile, number)
+            for slot in range(number * CHUNK, (number + 1) * CHUNK):
+                start(slot)
+            carry = of_chunk(chunk, refs, carry)
+        return carry
+
+    def start_data(i: jax.Array) -> None:
         for copy in data_copies(i):
             copy.start()
-        half, start = i & 1, _line_start(i, line)
-
-        def eight(group: jax.Array, _: Any) -> int:
-            def one(edge: jax.Array, _: Any) -> int:
-                word = start + group * STRIP + edge
-                column, slot = refs.line[word], refs.line[word + line.targets]
-                source, target = refs.table.at[pl.ds(column, 1)], refs.far.at[half, pl.ds(slot, 1)]
-                pltpu.make_async_copy(source, target, refs.far_sem.at[half]).start()
-                return 0
-
-            return lax.fori_loop(0, STRIP, one, 0, unroll=refs.unroll)
-
-        lax.fori_loop(0, refs.line[start + line.groups], eight, 0)
 
     def await_fetched(i: jax.Array) -> None:
-        groups, half = refs.line[_line_start(i, line) + line.groups], i & 1
-        # The bytes of 1, 2, 4, ... groups of eight rows, as the number of groups has it in binary.
-        for bit in range(line.strips.bit_length()):
-
-            @pl.when((groups >> bit) & 1 == 1)
-            def _(rows: int = STRIP << bit) -> None:
-                some = refs.far.at[half, pl.ds(0, rows)]
-                pltpu.make_async_copy(some, some, refs.far_sem.at[half]).wait()
-
+        rows = rows_of(i, None if refs.interpret else 0)  # of either parity: it is as many bytes
+        pltpu.make_async_copy(rows, rows, refs.far_sem.at[_place(i)]).wait()
         for copy in data_copies(i):
             copy.wait()
 
+    def await_line(i: jax.Array) -> None:
+        @pl.when(i < end)
+        def _() -> None:
+            line_copy(i).wait()
+
+    def before_all() -> None:
+        """On a core's first tile, what would have been fetched before it."""
+        last = jnp.minimum(begin + AHEAD + LINES_AHEAD, end)
+        _repeat(begin, last, lambda i: line_copy(i).start())
+
+        def whole(i: jax.Array) -> None:
+            await_line(i)
+            start_data(i)
+
+            def fetch(parity: int | None) -> None:
+                _repeat(0, line.slots, copy_row(i, rows_of(i, parity)))
+
+            by_parity(i, fetch)
+
+        _repeat(begin, begin + AHEAD, whole)
+
     def step(i: jax.Array, carry: Any) -> Any:
-        # On a core's first tile also what would have been fetched before it.
-        ahead = jnp.where(i == begin, 0, 1)
-
-        def start_line(j: jax.Array, _: Any) -> int:
-            line_copy(j).start()
-            return 0
-
-        def fetch_rows(j: jax.Array, _: Any) -> int:
-            line_copy(j).wait()
-            fetch(j)
-            return 0
-
-        lax.fori_loop(i + 2 * ahead, jnp.minimum(i + 3, end), start_line, 0)
-        lax.fori_loop(i + ahead, jnp.minimum(i + 2, end), fetch_rows, 0)
-        tile = Tile(refs, line, heads, i, rate)
-        tile.spread_rows()
+        pl.when(i == begin)(before_all)
+        to_come = i + AHEAD
+        pl.when(to_come + LINES_AHEAD < end)(line_copy(to_come + LINES_AHEAD).start)
+        await_line(to_come)
+        start_data(to_come)
         await_fetched(i)
-        carry = of_tile(tile, refs, carry)
-        for found, edge_out in zip(refs.edge_blocks, refs.edge_outs, strict=True):
-            copy = pltpu.make_async_copy(found, edge_out.at[i], refs.edge_sem)
-            copy.start()
-            copy.wait()
+        _prepare_edges(refs, _place(i), rate)
+        carry = by_parity(i, bind(over_chunks, i), carry)
+        _send_edges(refs, heads, i)
         return carry
+
+    @pl.when(number <= refs.last_block)  # what comes after it is given the last one's rows
+    def _() -> None:
+        for ref, row in zip(refs.outs, empty(), strict=True):
+            ref[...] = jnp.broadcast_to(row, ref.shape)
 
     carry = lax.fori_loop(refs.starts[number], refs.starts[number + 1], step, first())
     for ref, total in zip(refs.totals, carry, strict=False):
         ref[...] = total
+
+    @pl.when((block == blocks - 1) & (begin < end))
+    def _() -> None:
+        for i in range(AHEAD):
+            await_fetched(end + i)
+
+
+def _repeat(first: Any, end: Any, do: Callable[[jax.Array], None]) -> None:
+    """Do something for each of some numbers, in a loop."""
+
+    def one(i: jax.Array, _: Any) -> int:
+        do(i)
+        return 0
+
+    lax.fori_loop(first, end, one, 0)
+
+
+def _prepare_edges(refs: Any, place: jax.Array, rate: float) -> None:
+    """Turn what comes with the slots in the lanes: dropout's factors, and numbers of heads."""
+    if refs.ids is not None:
+        ids = refs.ids[place]
+        ids = jnp.broadcast_to(ids, (LANES, ids.shape[1])).T
+        ids = lax.bitcast_convert_type(ids, jnp.uint32)
+        refs.keep[...] = kept(rate, ids, refs.draws[...])
+    for ref, turned in zip(refs.rows, refs.turned, strict=True):
+        if turned is not None:
+            # On the matrix unit, where an infinity would spoil the edge's other heads.
+            numbers_gw = jnp.where(ref[place] < NOTHING, NOTHING, ref[place])
+            numbers = exact_dot(numbers_gw, unit(numbers_gw.shape[0]), 0, 0)
+            turned[...] = jnp.where(numbers < NOTHING / 2, -jnp.inf, numbers)
+
+
+def _send_edges(refs: Any, heads: Heads, tile: jax.Array) -> None:
+    """Write the results of a tile's edges."""
+    for found, block, edge_out in zip(
+        refs.edge_slots, refs.edge_blocks, refs.edge_outs, strict=True
+    ):
+        if block is not None:
+            block[...] = exact_dot(unit(heads.sublanes), found[...], 1, 1)
+        copy = pltpu.make_async_copy(
+            found if block is None else block, edge_out.at[tile], refs.edge_sem
+        )
+        copy.start()
+        copy.wait()

@@ -8,18 +8,20 @@ What limits ops over edges is fetching the rows of senders: for dot-product atte
 width numbers an edge (1 KiB at 8 x 16 in float32) for as many multiplications as there are numbers.
 A TPU has no gather from HBM, but copies whose addresses are computed; so all that an op needs of a
 node stands in one row (`tpu_tables.py`), one copy fetches it, and everything else is arranged to
-start few copies, cheaply, long before their rows are needed (`tpu.py`). With 8 x 16 in float32 the
-compiler needs, for v5e, some 13 bundles of instructions to start an edge's copy (7 in bfloat16,
-where key and value share their words and the row is half as long) and some 10 for the arithmetic of
-dot-product attention, padding included; in the backward pass about the same, twice. These are
-counts in the compiled program, not times.
+start copies cheaply, long before their rows are needed (`tpu.py`). A copy takes the scalar unit
+some four bundles to start, and while it does so the other units do the arithmetic, of which there
+is less. How many bundles an edge takes is stored by `experiments/tpu_bundles.py`: counts in the
+compiled program, not times.
 
-Rows meet in strips of eight edges of one row (`strips.py`), a register each. The alternatives:
+Rows meet in strips of eight edges, of eight rows (`strips.py`), a register each. The alternatives:
 
+- Strips of eight edges of one row need no sorting of rows, but more padding (1.48 slots to an edge
+  on an R-MAT graph against 1.25), and give one row's results in a register of eight, whose merging
+  took as long as the rest of the arithmetic. With the copies started before the arithmetic and not
+  beside it, such a kernel took 22 to 24 bundles an edge on v5e.
 - A one-hot product on the matrix unit over tiles of mixed rows has no padding, but to reach float32
-  accuracy each product takes three to six passes, and a tile takes seven of them against three here
-  (sums over a head's channels and back); the maxima still need a scan; and 0 x NaN is NaN, so that
-  one row's would reach all rows of the tile.
+  accuracy each product takes three to six passes, and a tile takes seven of them; the maxima still
+  need a scan; and 0 x NaN is NaN, so that one row's would reach all rows of the tile.
 - Rows one after the other (a loop over CSR) waste most of each register on rows of few edges and
   wait for the matrix unit's latency at every row.
 - SparseCore (v5p, v6e, 7x; not v5e) gathers by a list of indices, which would free the scalar unit
@@ -31,9 +33,9 @@ Rows meet in strips of eight edges of one row (`strips.py`), a register each. Th
   partial for each row and block: worth it only for graphs with more edges than some ten a row and
   block.
 
-A hub is a run of strips over many tiles, whose partials are merged in VMEM as the online softmax
-does (Milakov and Gimelshein 2018). One core works on one tile after another, so that no one waits
-for the hub; on chips with two cores (v5p) each takes half of the blocks of rows, and there the half
+A hub has the eight sublanes to itself, whose partials are merged as the online softmax does
+(Milakov and Gimelshein 2018). One core works on one tile after another, so that no one waits for
+the hub; on chips with two cores (v5p) each takes half of the blocks of rows, and there the half
 with the larger hubs takes longer.
 
 The backward pass is two walks. Over the edges by receiver, for the gradients of receivers, edges
@@ -55,13 +57,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental import pallas as pl
 
 from pallas_kernels.edges.dropout import Dropout
 from pallas_kernels.edges.edges import Edges
-from pallas_kernels.edges.strips import STRIP
+from pallas_kernels.edges.strips import STEPS, STRIP
 from pallas_kernels.op import Op
-from pallas_kernels.passes.tpu import Tile, by_edge, edge_data, strip_pair, walk
+from pallas_kernels.passes.tpu import Chunk, by_edge, edge_data, strip_pair, walk
 from pallas_kernels.passes.tpu_sizes import GROUP_LANES
 from pallas_kernels.passes.tpu_tables import HALF, LANES, Heads, head_groups, pack, swap_halves
 from pallas_kernels.passes.traced import (
@@ -77,19 +78,6 @@ from pallas_kernels.passes.traced import (
 from pallas_kernels.reductions import NOTHING
 
 Tree = Any
-
-
-class _InLanes:
-    """Slots by strip, `[strips, 8, lanes]`: one lane a channel, or one a head."""
-
-    def __init__(self, tile: Tile):
-        self._tile = tile
-
-    def sum(self, x: jax.Array) -> jax.Array:
-        return self._tile.by_strip(self._tile.sum_of_heads(self._tile.by_slot(x)))
-
-    def spread(self, x: jax.Array) -> jax.Array:
-        return self._tile.by_strip(self._tile.to_channels(self._tile.by_slot(x)))
 
 
 def forward(
@@ -111,23 +99,21 @@ def forward(
     structure = jax.tree.structure(shared)
     parts = []
     for group in head_groups(heads, width, GROUP_LANES):
-        lanes, far = group.lanes, pack(group, sender)
+        lanes, far = group.lanes, pack(group, sender, interpret)
         assert far is not None  # it has a wide table
-        body, first = (
-            (_attend, bind(_nothing, lanes)) if softmax else (_sum, bind(_zeros, (lanes,)))
-        )
+        out_lanes = (lanes, LANES) if softmax else (lanes,)
         (acc_rl, *pair_rg), _, _ = walk(
-            bind(body, traced, structure),
-            first,
+            bind(_attend if softmax else _sum, traced, structure),
+            bind(_nothing, lanes) if softmax else bind(_zeros, out_lanes),
+            bind(_no_edges, out_lanes),
             strips=strips,
             heads=group,
             num_rows=edges.offsets_r.shape[0] - 1,
-            near=pack(group, receiver),
+            near=pack(group, receiver, interpret),
             far=far,
             shared=_in_lanes(group, shared),
             data=edge_data(strips, group, edge, draw),
-            out_lanes=(lanes, LANES) if softmax else (lanes,),
-            scratch_lanes=(*(LANES,) * 4, lanes, lanes) if softmax else (lanes,),
+            out_lanes=out_lanes,
             name=f"{op.name}_forward",
             interpret=interpret,
         )
@@ -159,28 +145,28 @@ def backward(
     structure = jax.tree.structure(shared)
     groups = []
     for group in head_groups(heads, width, GROUP_LANES):
-        near = pack(group, of_receivers)
+        near = pack(group, of_receivers, interpret)
         assert near is not None
         # Without the barrier the forward pass's table would be kept for this one, in every layer.
-        words, senders = lax.optimization_barrier((near.words_nl, sender))
-        near, far = near.with_words(words), pack(group, senders)
+        words, senders = lax.optimization_barrier((near.words_ml, sender))
+        near, far = near.with_words(words), pack(group, senders, interpret)
         assert far is not None
         common = _in_lanes(group, shared)
 
         def both_ways(
-            own: Tree, of_tile: Any, strips: Any, num_rows: int, group: Any = group, **options: Any
+            own: Tree, of_chunk: Any, strips: Any, num_rows: int, group: Any = group, **options: Any
         ) -> Any:
             lanes = [group.lanes_of(x) for x in jax.tree.leaves(own)]
             totals = [group.lanes] * options.get("totals", 0)
             return walk(
-                bind(of_tile, traced, is_softmax(op), structure),
-                bind(_zeros, lanes, totals),
+                bind(of_chunk, traced, is_softmax(op), structure),
+                bind(_zeros, [*totals, *lanes]),
+                bind(_zeros, lanes, rows=1),
                 strips=strips,
                 heads=group,
                 num_rows=num_rows,
                 data=edge_data(strips, group, edge, draw),
                 out_lanes=lanes,
-                scratch_lanes=lanes,
                 interpret=interpret,
                 **options,
             )
@@ -243,160 +229,147 @@ def _in_lanes(group: Heads, shared: Tree) -> list[jax.Array]:
     return [group.flat(x[None]).astype(jnp.float32) for x in jax.tree.leaves(shared)]
 
 
-def _zeros(lanes: Sequence[int], totals: Sequence[int] = ()) -> tuple[jax.Array, ...]:
-    shapes = [*((STRIP, n) for n in totals), *((1, n) for n in lanes)]
-    return tuple(jnp.zeros(shape, jnp.float32) for shape in shapes)
+def _zeros(lanes: Sequence[int], rows: int = STRIP) -> tuple[jax.Array, ...]:
+    return tuple(jnp.zeros((rows, n), jnp.float32) for n in lanes)
 
 
 def _nothing(lanes: int) -> tuple[jax.Array, ...]:
     """Largest logit, sum of weights and weighted values of no edges, as `_attend` carries them."""
-    return jnp.full((1, LANES), NOTHING, jnp.float32), *_zeros((LANES, lanes))
+    return jnp.full((STRIP, LANES), NOTHING, jnp.float32), *_zeros((LANES, lanes))
 
 
-def _messages(traced: Traced, structure: Any, tile: Tile) -> Any:
-    """What the edges of a tile say, where rows are receivers."""
-    own = jax.tree.map(lambda x: x[:, None], traced.of_receiver(tile.near))
-    common = structure.unflatten(tile.shared)
-    return traced.message(own, tile.far, tile.edge_rows(), common, _InLanes(tile))
+def _no_edges(lanes: Sequence[int]) -> tuple[jax.Array, ...]:
+    """The row of a receiver without edges, as `_attend` and `_sum` give it."""
+    values, *pair = _zeros(lanes, rows=1)
+    return values, *(_paired(jnp.full_like(x, NOTHING), x) for x in pair)
 
 
-def _sum(traced: Traced, structure: Any, tile: Tile, refs: Any, carry: Any) -> Any:
-    """Add a tile to the sums of its rows."""
-    values = _messages(traced, structure, tile)
-    values = sum_gradients((values,), tile.keep(), _InLanes(tile))
-    refs.scratch[0][...] = jnp.where(tile.real(tile.heads.lanes), values, 0.0).sum(axis=1)
-    return _add_to_rows(tile, refs, carry)
+def _paired(largest: jax.Array, total: jax.Array) -> jax.Array:
+    """Two numbers of heads in one register."""
+    first_half = lax.broadcasted_iota(jnp.int32, largest.shape, 1) < HALF
+    return jnp.where(first_half, largest, swap_halves(total))
 
 
-def _attend(traced: Traced, structure: Any, tile: Tile, refs: Any, carry: Any) -> Any:
-    """Add a tile to the running softmax of its rows."""
-    lanes = tile.heads.lanes
-    max_ref, before_ref, sum_ref, decay_ref, values_ref, wide_decay_ref = refs.scratch
-    logits, v = _messages(traced, structure, tile)
-    # Comparisons written so that a NaN stays one: it must reach the guard of the training.
-    logits = jnp.where(tile.real(LANES) & ~(logits < NOTHING), logits, NOTHING)
-    max_ref[...] = logits.max(axis=1)
+def _messages(traced: Traced, structure: Any, chunk: Chunk) -> Any:
+    """What the edges of a chunk say, where rows are receivers."""
+    own = jax.tree.map(lambda x: x[None], traced.of_receiver(chunk.near))
+    common = structure.unflatten(chunk.shared)
+    return traced.message(own, chunk.far, chunk.edge_rows, common, chunk)
 
-    def largest_so_far(strip: jax.Array, largest: jax.Array) -> jax.Array:
-        at = pl.ds(strip, 1)
-        mine = max_ref[at]
-        before = jnp.where(tile.fresh(strip), mine, largest)
-        largest = jnp.maximum(before, mine)
-        before_ref[at] = before
-        max_ref[at] = largest
-        return largest
 
+def _sum(traced: Traced, structure: Any, chunk: Chunk, refs: Any, carry: Any) -> Any:
+    """Add a chunk to the sums of its rows."""
+    values = _messages(traced, structure, chunk)
+    values = sum_gradients((values,), chunk.keep, chunk)
+    return _add_to_rows(chunk, [_of_edges(chunk, values).sum(axis=0)], carry)
+
+
+def _attend(traced: Traced, structure: Any, chunk: Chunk, refs: Any, carry: Any) -> Any:
+    """Add a chunk to the running softmax of its rows."""
     largest, total, values = carry
-    largest = tile.over_strips(largest_so_far, largest)
-    weights = jnp.where(logits <= NOTHING, 0.0, jnp.exp(logits - max_ref[...][:, None]))
-    decay = jnp.exp(before_ref[...] - max_ref[...])
-    kept = tile.to_channels(tile.by_slot(weights * tile.keep()))
-    v = jnp.where(tile.real(lanes), v, 0.0)
-    values_ref[...] = (tile.by_strip(kept) * v).sum(axis=1)
-    wide_decay_ref[...] = tile.to_channels(decay)
-    # Sums go in the second half of the lanes, to leave in one register with the maxima.
-    sum_ref[...] = swap_halves(weights.sum(axis=1))
-    decay_ref[...] = swap_halves(decay)
-    first_half = lax.broadcasted_iota(jnp.int32, (1, LANES), 1) < HALF
-    acc_ref, pair_ref = refs.outs
-
-    def add(strip: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        at, row, fresh = pl.ds(strip, 1), pl.ds(tile.row(strip), 1), tile.fresh(strip)
-        total = jnp.where(fresh, 0.0, carry[0] * decay_ref[at]) + sum_ref[at]
-        values = jnp.where(fresh, 0.0, carry[1] * wide_decay_ref[at]) + values_ref[at]
-        pair_ref[row] = jnp.where(first_half, max_ref[at], total)
-        acc_ref[row] = values  # the row's last strip is the one whose value stays
-        return total, values
-
-    return largest, *tile.over_strips(add, (total, values))
+    logits, v = _messages(traced, structure, chunk)
+    # Comparisons written so that a NaN stays one: it must reach the guard of the training.
+    logits = jnp.where(chunk.real(LANES) & ~(logits < NOTHING), logits, NOTHING)
+    before = jnp.where(chunk.fresh, NOTHING, largest)
+    largest = jnp.maximum(before, logits.max(axis=0))
+    weights = jnp.where(logits <= NOTHING, 0.0, jnp.exp(logits - largest))
+    decay = jnp.exp(before - largest)
+    total = jnp.where(chunk.fresh, 0.0, total * decay) + weights.sum(axis=0)
+    of_chunk = (chunk.spread(weights * chunk.keep) * _of_edges(chunk, v)).sum(axis=0)
+    values = jnp.where(chunk.fresh, 0.0, values * chunk.spread(decay)) + of_chunk
+    # A hub's eight sublanes are one row.
+    of_row = largest.max(axis=0, keepdims=True)
+    share = jnp.exp(largest - of_row)
+    chunk.set_rows(
+        [
+            jnp.where(chunk.hub, _all_sublanes(values * chunk.spread(share)), values),
+            _paired(
+                jnp.where(chunk.hub, of_row, largest),
+                jnp.where(chunk.hub, _all_sublanes(total * share), total),
+            ),
+        ]
+    )
+    return largest, total, values
 
 
 def _receiver_side(
-    traced: Traced, softmax: bool, structure: Any, tile: Tile, refs: Any, carry: Any
+    traced: Traced, softmax: bool, structure: Any, chunk: Chunk, refs: Any, carry: Any
 ) -> Any:
-    """Add a tile to the gradients of its rows, of its edges and of what is shared."""
-    rows, terms = tile.near
+    """Add a chunk to the gradients of its rows, of its edges and of what is shared."""
+    rows, terms = chunk.near
     own, pull_own = jax.vjp(traced.of_receiver, rows)
-    terms = jax.tree.map(lambda x: x[:, None], terms)
-    other, common = tile.far, structure.unflatten(tile.shared)
+    terms = jax.tree.map(lambda x: x[None], terms)
+    other, common = chunk.far, structure.unflatten(chunk.shared)
 
     def message(own: Any, row: Any, common: Any) -> Any:
-        return traced.message(own, other, row, common, _InLanes(tile))
+        return traced.message(own, other, row, common, chunk)
 
-    spread = bind(jax.tree.map, bind(_for_all_slots, tile))
-    said, pull = jax.vjp(message, spread(own), tile.edge_rows(), spread(common))
-    d_own, d_edge, d_common = pull(_gradients(tile, softmax, said, terms))
-    if refs.edge_blocks:
-        tile.set_edge_rows(jax.tree.leaves(d_edge))
+    spread = bind(jax.tree.map, _for_all_slots)
+    said, pull = jax.vjp(message, spread(own), chunk.edge_rows, spread(common))
+    d_own, d_edge, d_common = pull(_gradients(chunk, softmax, said, terms))
+    if refs.edge_slots:
+        chunk.set_edge_rows(jax.tree.leaves(d_edge))
     count = len(refs.totals)
     totals = tuple(
-        total + _of_edges(tile, d).sum(axis=0)
+        total + _of_edges(chunk, d).sum(axis=0)
         for total, d in zip(carry[:count], jax.tree.leaves(d_common), strict=True)
     )
-    _set_scratch(tile, refs, d_own, pull_own)
-    return *totals, *_add_to_rows(tile, refs, carry[count:])
+    return *totals, *_add_to_rows(chunk, _of_rows(chunk, d_own, pull_own), carry[count:])
 
 
 def _sender_side(
-    traced: Traced, softmax: bool, structure: Any, tile: Tile, refs: Any, carry: Any
+    traced: Traced, softmax: bool, structure: Any, chunk: Chunk, refs: Any, carry: Any
 ) -> Any:
-    """Add a tile to the gradients of its rows, which are senders."""
-    own, pull_own = jax.vjp(traced.of_sender, tile.near)
-    (other, terms), common = tile.far, structure.unflatten(tile.shared)
-    rows = tile.edge_rows()
+    """Add a chunk to the gradients of its rows, which are senders."""
+    own, pull_own = jax.vjp(traced.of_sender, chunk.near)
+    (other, terms), common = chunk.far, structure.unflatten(chunk.shared)
 
     def message(own: Any) -> Any:
-        return traced.message(other, own, rows, common, _InLanes(tile))
+        return traced.message(other, own, chunk.edge_rows, common, chunk)
 
-    said, pull = jax.vjp(message, jax.tree.map(bind(_for_all_slots, tile), own))
-    (d_own,) = pull(_gradients(tile, softmax, said, terms))
-    _set_scratch(tile, refs, d_own, pull_own)
-    return _add_to_rows(tile, refs, carry)
-
-
-def _for_all_slots(tile: Tile, x: jax.Array) -> jax.Array:
-    """A row of each strip, or of all, for every slot: so each has a gradient of its own."""
-    x = x[:, None] if x.ndim == 2 else x
-    return jnp.broadcast_to(x, (tile.strips, STRIP, x.shape[-1]))
+    said, pull = jax.vjp(message, jax.tree.map(_for_all_slots, own))
+    (d_own,) = pull(_gradients(chunk, softmax, said, terms))
+    return _add_to_rows(chunk, _of_rows(chunk, d_own, pull_own), carry)
 
 
-def _of_edges(tile: Tile, x: jax.Array) -> jax.Array:
+def _for_all_slots(x: jax.Array) -> jax.Array:
+    """A row of each sublane, or of all, for every slot: so each has a gradient of its own."""
+    return jnp.broadcast_to(x if x.ndim == 3 else x[None], (STEPS, STRIP, x.shape[-1]))
+
+
+def _of_edges(chunk: Chunk, x: jax.Array) -> jax.Array:
     """Zero where there is no edge."""
-    return jnp.where(tile.real(x.shape[-1]), x, 0.0)
+    return jnp.where(chunk.real(x.shape[-1]), x, 0.0)
 
 
-def _set_scratch(tile: Tile, refs: Any, d_own: Any, pull_own: Callable[..., Any]) -> None:
-    """Sum gradients over the slots of each strip."""
-    by_strip = jax.tree.map(lambda d: _of_edges(tile, d).sum(axis=1), d_own)
-    for ref, d in zip(refs.scratch, jax.tree.leaves(pull_own(by_strip)), strict=True):
-        ref[...] = d
+def _of_rows(chunk: Chunk, d_own: Any, pull_own: Callable[..., Any]) -> list[jax.Array]:
+    """Sum gradients over the slots of each sublane."""
+    by_sublane = jax.tree.map(lambda d: _of_edges(chunk, d).sum(axis=0), d_own)
+    return jax.tree.leaves(pull_own(by_sublane))
 
 
-def _gradients(tile: Tile, softmax: bool, said: Any, terms: Any) -> Any:
-    """Of what the edges of a tile say."""
-    channels, keep = _InLanes(tile), tile.keep()
+def _gradients(chunk: Chunk, softmax: bool, said: Any, terms: Any) -> Any:
+    """Of what the edges of a chunk say."""
     if not softmax:
-        return jnp.broadcast_to(sum_gradients(terms, keep, channels), said.shape)
+        return jnp.broadcast_to(sum_gradients(terms, chunk.keep, chunk), said.shape)
     # Lanes past the last head hold other numbers in rows of numbers of heads.
-    a_head = lax.broadcasted_iota(jnp.int32, said[0].shape, 2) < tile.heads.count
-    there = tile.real(LANES) & a_head & ~(said[0] <= NOTHING)
-    dlogits, dvalues = softmax_gradients(said, terms, there, keep, channels)
+    a_head = lax.broadcasted_iota(jnp.int32, said[0].shape, 2) < chunk.heads.count
+    there = chunk.real(LANES) & a_head & ~(said[0] <= NOTHING)
+    dlogits, dvalues = softmax_gradients(said, terms, there, chunk.keep, chunk)
     return jnp.where(there, dlogits, 0.0), dvalues
 
 
-def _add_to_rows(tile: Tile, refs: Any, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-    """Sum the results of the strips of each row."""
-    if not refs.outs:
-        return carry
+def _all_sublanes(x: jax.Array) -> jax.Array:
+    """The sum of the sublanes, in each of them."""
+    return jnp.broadcast_to(x.sum(axis=0, keepdims=True), x.shape)
 
-    def add(strip: jax.Array, totals: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        at, row, fresh = pl.ds(strip, 1), pl.ds(tile.row(strip), 1), tile.fresh(strip)
-        totals = tuple(
-            jnp.where(fresh, 0.0, total) + strips_ref[at]
-            for total, strips_ref in zip(totals, refs.scratch, strict=True)
-        )
-        for out_ref, total in zip(refs.outs, totals, strict=True):
-            out_ref[row] = total  # the row's last strip is the one whose value stays
-        return totals
 
-    return tile.over_strips(add, carry)
+def _add_to_rows(
+    chunk: Chunk, found: Sequence[jax.Array], carry: Sequence[jax.Array]
+) -> tuple[jax.Array, ...]:
+    """Sum the results of the chunks of each row."""
+    totals = tuple(
+        jnp.where(chunk.fresh, 0.0, total) + x for total, x in zip(carry, found, strict=True)
+    )
+    chunk.set_rows([jnp.where(chunk.hub, _all_sublanes(x), x) for x in totals])
+    return totals

@@ -1,5 +1,9 @@
 """Tables of rows as the TPU kernels hold them: words of 32 bits, channels of heads in the lanes.
 
+What belongs to a node stands in lines of 128 words one after the other, `Table.lines` of them:
+arrays of that width are contiguous in the tiled memory of a TPU, so that one copy of one piece
+fetches it all, and the address of a node's lines is its number times their number.
+
 float32 stays as it is; two tables of bfloat16 share their words, since a single row of 16-bit
 numbers cannot be addressed in the tiled memory of a TPU. A table of bfloat16 that is alone folds
 into half its lanes if that leaves whole registers, and is float32 otherwise. Numbers of heads come
@@ -8,16 +12,20 @@ two tables to a register.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 LANES = 128
 HALF = LANES // 2  # numbers of heads come in pairs, the second from this lane on
+BLOCK_ROWS = 512  # rows that are put into a table at a time
+TABLE_KERNEL = "line_by_line"
 
 
 @dataclass(frozen=True)
@@ -83,29 +91,35 @@ class Section:
 class Table:
     """Trees of arrays [rows, heads, width] and [rows, heads] as one array of words."""
 
-    words_nl: jax.Array
+    words_ml: jax.Array  # [rows * lines, 128]
     sections: tuple[Section, ...]
     tree: Any
 
-    def with_words(self, words_nl: jax.Array) -> Table:
+    @property
+    def lines(self) -> int:
+        """Lines of a row."""
+        return sum(section.lanes for section in self.sections) // LANES
+
+    def with_words(self, words_ml: jax.Array) -> Table:
         """The same in other words."""
-        return replace(self, words_nl=words_nl)
+        return replace(self, words_ml=words_ml)
 
-    def unpack(self, words: jax.Array) -> Any:
-        """The tree of some rows, in float32: channels in the lanes, numbers of heads from 0 on.
+    def unpack(self, line: Callable[[int], jax.Array]) -> Any:
+        """The tree of some rows, in float32, from the n-th lines of all of them.
 
-        Lanes past the last head hold anything.
+        Channels in the lanes, numbers of heads from 0 on; lanes past the last head hold anything.
         """
         found: dict[int, jax.Array] = {}
         start = 0
         for section in self.sections:
-            part = words[:, start : start + section.lanes]
+            end = start + section.lanes // LANES
+            part = jnp.concatenate([line(i) for i in range(start, end)], axis=1)
             found |= zip(section.tables, _unpacked(part, section), strict=True)
-            start += section.lanes
+            start = end
         return self.tree.unflatten(found[i] for i in range(len(found)))
 
 
-def pack(heads: Heads, tree: Any) -> Table | None:
+def pack(heads: Heads, tree: Any, interpret: Any = False) -> Table | None:
     """The part of some heads of a tree of arrays; None of an empty one."""
     arrays, structure = jax.tree.flatten(tree)
     if not arrays:
@@ -135,7 +149,43 @@ def pack(heads: Heads, tree: Any) -> Table | None:
         parts.append(_numbers([heads.of(arrays[i]) for i in two]))
     if any(part.dtype == jnp.int32 for part in parts):
         parts = [lax.bitcast_convert_type(part, jnp.int32) for part in parts]
-    return Table(jnp.concatenate(parts, axis=1), tuple(sections), structure)
+    return Table(_line_by_line(parts, interpret), tuple(sections), structure)
+
+
+def _line_by_line(parts: list[jax.Array], interpret: Any) -> jax.Array:
+    """The rows of some arrays next to each other, in lines of 128 words: [rows * lines, 128].
+
+    A kernel, since XLA would put them together in another layout first, and copy that.
+    """
+    rows, lines = len(parts[0]), sum(part.shape[1] for part in parts) // LANES
+    if lines == 1 or not rows:
+        return jnp.concatenate(parts, axis=1).reshape(-1, LANES)
+    block = min(rows, BLOCK_ROWS)
+
+    def kernel(*refs: Any) -> None:
+        *of_parts, out = refs
+        by_line = ((ref, i) for ref in of_parts for i in range(0, ref.shape[1], LANES))
+        for line, (ref, i) in enumerate(by_line):
+            out[pl.ds(line, block, lines)] = ref[:, i : i + LANES]
+
+    return pl.pallas_call(
+        kernel,
+        grid=(-(-rows // block),),
+        in_specs=[pl.BlockSpec((block, part.shape[1]), lambda b: (b, 0)) for part in parts],
+        out_specs=pl.BlockSpec((block * lines, LANES), lambda b: (b, 0)),
+        out_shape=jax.ShapeDtypeStruct(
+            (rows * lines, LANES), parts[0].dtype, manual_axis_type=varying(*parts)
+        ),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        name=TABLE_KERNEL,
+        interpret=interpret,
+    )(*parts)
+
+
+def varying(*arrays: Any) -> Any:
+    """Inside `shard_map`, the mesh axes along which what is computed from some arrays differs."""
+    types = [jax.typeof(array).manual_axis_type for array in arrays]
+    return jax.sharding.ManualAxisType(varying=frozenset().union(*(t.varying for t in types)))
 
 
 def _halves(high_nl: jax.Array, low_nl: jax.Array) -> jax.Array:

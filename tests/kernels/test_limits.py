@@ -17,10 +17,10 @@ from pallas_kernels.dot_product.tpu import TPU
 from pallas_kernels.edges import EdgeList, limits
 from pallas_kernels.edges.limits import LimitError
 from pallas_kernels.edges.pieces import PIECE_EDGES
-from pallas_kernels.edges.strips import STRIP, STRIPS_PER_TILE, Line, Strips
+from pallas_kernels.edges.strips import CHUNK, CHUNKS_PER_TILE, Line, Strips
 from pallas_kernels.edges.tiling import WIDTHS, chunked_slots
 
-SLOTS = STRIPS_PER_TILE * STRIP
+SLOTS = CHUNKS_PER_TILE * CHUNK
 LINE = Line(SLOTS).length
 
 
@@ -42,8 +42,9 @@ def in_int32(number):
         (limits.check_edges, (2**31 - 1024,), (2**31 - 1023,)),
         (limits.check_nodes, (2**31 - 1,), (2**31,)),
         (limits.check_tile_slots, (2**31 - 1,), (2**31,)),
-        (limits.check_strips, (3_355_443, LINE, 1), (3_355_444, LINE, 1)),  # 859 million slots
-        (limits.check_tpu_words, ("table", (2**24, 256)), ("table", (2**24 + 1, 256))),
+        (limits.check_strips, (8_388_607, LINE, 1), (8_388_608, LINE, 1)),  # 1.07 billion slots
+        (limits.check_tpu_words, ("near", (2**24, 256)), ("near", (2**24 + 1, 256))),
+        (limits.check_tpu_lines, (2**27, 2), (2**27 + 1, 2)),
     ],
 )
 def test_the_boundary_is_where_the_arithmetic_ends(check, last, first):
@@ -52,13 +53,16 @@ def test_the_boundary_is_where_the_arithmetic_ends(check, last, first):
 
 
 def test_the_boundaries_are_those_of_the_products_that_kernels_compute():
-    assert LINE == 640  # words in the line of a tile
+    assert LINE == 256  # words in the line of a tile
     tiles = limits.MOST_LINE_WORDS // LINE
     assert in_int32(tiles * LINE)
     assert not in_int32((tiles + 1) * LINE)
-    # `(row >> 3) * words in eight rows + (row & 7) * 128`, unsigned, of the last row at 8 x 16.
+    # `(row >> 3) * words in eight rows + (row & 7) * 128`, unsigned, of the last row of 256 words.
     row, words = 2**24 - 1, 256
     assert (row >> 3) * 8 * words + (row & 7) * 128 < 2**32 <= ((row + 1) >> 3) * 8 * words
+    # `line << 4`, unsigned, of the last line of a table; columns times lines are signed before.
+    assert (limits.MOST_TPU_LINES - 1) << 4 < 2**32 <= limits.MOST_TPU_LINES << 4
+    assert in_int32(limits.MOST_TPU_LINES)
     # A position past a row's end, as far as a kernel looks, is still a number.
     assert in_int32(limits.MOST_EDGES + max(PIECE_EDGES, *WIDTHS) + 8)
     assert in_int32(limits.MOST_SLOTS)  # one past the last slot stands for padding
@@ -148,18 +152,18 @@ def traced_on_tpu(senders, *, dtype=jnp.float32, tiles=100, bias=False):
 
 
 def test_a_table_whose_rows_a_tpu_cannot_find_is_refused_while_tracing():
-    traced_on_tpu(2**24)
-    with pytest.raises(LimitError, match=r"table \(16777217, 256\) takes 16\.0 GiB.*bfloat16"):
-        traced_on_tpu(2**24 + 1)
-    traced_on_tpu(2**25, dtype=jnp.bfloat16)  # key and value share their words
-    with pytest.raises(LimitError, match="table"):
-        traced_on_tpu(2**25 + 1, dtype=jnp.bfloat16)
+    traced_on_tpu(2**27)
+    with pytest.raises(LimitError, match=r"134,217,728 rows of 2 lines.*134,217,729.*bfloat16"):
+        traced_on_tpu(2**27 + 1)
+    traced_on_tpu(2**28, dtype=jnp.bfloat16)  # key and value share their words
+    with pytest.raises(LimitError, match="rows of 1 lines"):
+        traced_on_tpu(2**28 + 1, dtype=jnp.bfloat16)
 
 
 def test_rows_of_edges_that_a_tpu_cannot_find_are_refused_while_tracing():
-    traced_on_tpu(512, tiles=2**21, bias=True)
+    traced_on_tpu(512, tiles=2**22, bias=True)
     with pytest.raises(LimitError, match="rows_hbm0"):
-        traced_on_tpu(512, tiles=2**21 + 1, bias=True)
+        traced_on_tpu(512, tiles=2**22 + 1, bias=True)
 
 
 def test_the_command_line_tells_a_limit_as_a_mistake():

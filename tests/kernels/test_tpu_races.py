@@ -18,14 +18,14 @@ from pallas_kernels import DOT_PRODUCT
 from pallas_kernels.dot_product.tpu import TPU
 from pallas_kernels.edges.dropout import Dropout, keep_scale
 from pallas_kernels.edges.edges import StripPairs, build_edges
-from pallas_kernels.edges.strips import Line, strips_of_rows
+from pallas_kernels.edges.strips import CHUNK, strips_of_rows
 from pallas_kernels.passes import tpu
 from tests.kernels.interpreted import interpreted
 from tests.kernels.op_cases import CASES
 from tests.kernels.op_programs import kernel_of
 from tests.kernels.oracle import dense_attention
 
-NODES, STRIPS_PER_TILE = 29, 4
+NODES, CHUNKS_PER_TILE = 29, 1
 
 
 PARAMS = pltpu.InterpretParams(dma_execution_mode="on_wait", detect_races=True)
@@ -61,7 +61,7 @@ def graph():
     senders = rng.permutation(ends).astype(np.int32)
     edges = build_edges(senders, receivers, num_senders=NODES, num_receivers=NODES, forms=())
     order, ids = edges.sender_order_e, edges.edge_ids_e
-    sizes = {"block_rows": 8, "strips_per_tile": STRIPS_PER_TILE}
+    sizes = {"block_rows": 8, "chunks_per_tile": CHUNKS_PER_TILE}
     by_receiver, slot_e = strips_of_rows(receivers, senders, ids, ids, NODES, **sizes)
     by_sender, _ = strips_of_rows(
         senders[order], receivers[order], order, ids[order], NODES, **sizes
@@ -69,11 +69,12 @@ def graph():
     for strips in (by_receiver, by_sender):
         tiles = np.diff(strips.tile_starts_b)
         assert len(tiles) == 4  # two blocks for each core
-        assert tiles.max() >= 3  # and in one of them more tiles than are fetched ahead
+        assert tiles.max() > tpu.AHEAD  # and in one of them more tiles than are fetched ahead
     pairs = StripPairs(by_receiver, by_sender, slot_e)
     return dataclasses.replace(edges, strips=pairs), senders, receivers
 
 
+@pytest.mark.slow
 def test_no_copy_is_used_before_it_is_waited_for_and_none_races(kernel, graph):
     edges, senders, receivers = graph
     q, k, v, dout = qkv()
@@ -120,12 +121,11 @@ class NotWaitedFor:
 # Forgetting to wait for a line leaves the number of copies to start undefined, so only this one.
 def test_a_missing_wait_for_gathered_rows_is_found(kernel, graph, monkeypatch):
     edges, senders, receivers = graph
-    rows, real = 2 * 128, pltpu.make_async_copy
-    assert Line(STRIPS_PER_TILE * 8).length != rows
+    real = pltpu.make_async_copy
 
     def forgetful(source, target, semaphore):
         copy = real(source, target, semaphore)
-        return NotWaitedFor(copy) if target.shape[-1] == rows else copy
+        return NotWaitedFor(copy) if target.shape == (CHUNK * 2, 128) else copy
 
     monkeypatch.setattr(tpu.pltpu, "make_async_copy", forgetful)
     q, k, v, _ = qkv()
