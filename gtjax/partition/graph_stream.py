@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gtjax.graph import Graph
+from gtjax.partition.choices import Chunk
 from gtjax.partition.label_propagation import WeightedChunks
 from gtjax.partition.multilevel import chunk_size
 
@@ -26,7 +27,7 @@ def graph_chunks(graph: Graph) -> tuple[WeightedChunks, np.ndarray]:
             last = max(first + 1, int(np.searchsorted(ends_n, before + size, side="right")))
             pieces = [_rows(rows.offsets, rows.neighbours_e, first, last) for rows in sides]
             nodes, others = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
-            yield nodes, others, np.ones(len(nodes), np.int64)
+            yield Chunk(nodes, others, np.ones(len(nodes), np.int64))
             first = last
 
     return chunks, rows_n

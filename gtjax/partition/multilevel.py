@@ -13,18 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from gtjax.graph.csr import stable_order
-from gtjax.partition.label_propagation import (
-    Labels,
-    WeightedChunks,
-    propagate,
-    sum_rows,
-    sums_within_runs,
-)
+from gtjax.partition.choices import Chunk
+from gtjax.partition.label_propagation import WeightedChunks, propagate
+from gtjax.partition.labels import Labels, sum_rows, sums_within_runs
+from gtjax.partition.pairs import count_pairs
 
 CLUSTER_ROUNDS = 3
 REFINE_ROUNDS = 2
 GROWN_ROUNDS = 8  # the same where the graph is small
-CLUSTERS_A_PART = 64  # at the finest level at least; half as many at each coarser one
+CLUSTERS_A_PART = 64, 256  # at the finest level, least and most; half as many at each coarser one
+NODES_A_CLUSTER = 64  # between the two
 FEWEST_A_PART = 8
 ENOUGH_A_PART = 40  # what small means: then parts are grown directly
 STALLED = 0.9  # of the nodes are left as clusters
@@ -50,12 +48,16 @@ class Level:
 
 
 def partition_level(
-    level: Level, num_parts: int, slack_c: np.ndarray, rng: np.random.Generator, depth: int = 0
+    level: Level, num_parts: int, slack_c: np.ndarray, rng: np.random.Generator, finer: int = 0
 ) -> np.ndarray:
-    """The part of each node; no part above `1 + slack_c` of the mean where that is possible."""
+    """The part of each node; no part above `1 + slack_c` of the mean where that is possible.
+
+    finer: clusters a part that this level is contracted to; 0 at the finest level.
+    """
     total_c = level.weight_nc.sum(axis=0)
     capacity_c = np.maximum((1 + slack_c) * total_c / num_parts, 1.0)
-    finer = max(FEWEST_A_PART, CLUSTERS_A_PART >> depth)
+    tries = 1 if finer else TRIES  # below the stream all is in memory and cheap
+    finer = max(FEWEST_A_PART, finer or clusters_a_part(level.num_nodes // num_parts))
     if level.num_nodes > ENOUGH_A_PART * num_parts:
         limit_c = total_c / (num_parts * finer)
         coarse, cluster_n = _contract(level, _cluster(level, limit_c, rng), limit_c)
@@ -63,14 +65,18 @@ def partition_level(
             coarse, packed_m = _contract(coarse, _pack(coarse, limit_c), limit_c)
             cluster_n = packed_m[cluster_n]
         if coarse.num_nodes < STALLED * level.num_nodes:
-            # Below the stream all is in memory and cheap: try more than once.
-            tries = TRIES if depth == 0 else 1
             found = [
-                partition_level(coarse, num_parts, slack_c, rng, depth + 1) for _ in range(tries)
+                partition_level(coarse, num_parts, slack_c, rng, finer // 2) for _ in range(tries)
             ]
             owner_m = min(found, key=lambda owner_m: _cost(coarse, owner_m, capacity_c))
             return refine(level, owner_m[cluster_n], num_parts, capacity_c, rng, REFINE_ROUNDS)
     return _grow(level, num_parts, capacity_c, rng)
+
+
+def clusters_a_part(nodes: int) -> int:
+    """How many clusters the nodes of a part are put together to first."""
+    least, most = CLUSTERS_A_PART
+    return min(max(nodes // NODES_A_CLUSTER, least), most)
 
 
 def refine(
@@ -126,7 +132,8 @@ def _contract(
     """The graph of the clusters, and the number in it of each node."""
     _, cluster_n = np.unique(cluster_n, return_inverse=True)
     count = int(cluster_n.max()) + 1
-    key_q, weight_q = _quotient(level, cluster_n, count)
+    most = KEPT_PAIRS * level.num_nodes
+    key_q, weight_q = count_pairs(level.chunks, cluster_n, count, most)
     linked_m = np.zeros(count, bool)
     linked_m[key_q // count] = True
     # Clusters without neighbours would never shrink in number: any of them can share a bin.
@@ -144,33 +151,6 @@ def _contract(
     return Level(*coarse, weight_mc), cluster_n
 
 
-def _quotient(level: Level, cluster_n: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weights between clusters, by `receiver * count + sender`; one read."""
-    most = KEPT_PAIRS * level.num_nodes
-    keys, weights, size = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-    for receivers, senders, weight_e in level.chunks():
-        to_e, from_e = cluster_n[receivers], cluster_n[senders]
-        crosses_e = to_e != from_e
-        keys.append(to_e[crosses_e] * count + from_e[crosses_e])
-        weights.append(weight_e[crosses_e])
-        size += len(keys[-1])
-        if size > most + CHUNK_EDGES:  # seldom, so that adding up costs little for each edge
-            key_q, weight_q = _added_up(keys, weights, most)
-            keys, weights, size = [key_q], [weight_q], len(key_q)
-    return _added_up(keys, weights, most)
-
-
-def _added_up(
-    keys: list[np.ndarray], weights: list[np.ndarray], most: int
-) -> tuple[np.ndarray, np.ndarray]:
-    key_q, inverse = np.unique(np.concatenate(keys), return_inverse=True)
-    weight_q = np.bincount(inverse, np.concatenate(weights), len(key_q)).astype(np.int64)
-    if len(key_q) > most:
-        chosen = np.sort(np.argpartition(-weight_q, most)[:most])
-        key_q, weight_q = key_q[chosen], weight_q[chosen]
-    return key_q, weight_q
-
-
 def _in_memory(
     receivers_q: np.ndarray, senders_q: np.ndarray, weights_q: np.ndarray, count: int
 ) -> tuple[WeightedChunks, np.ndarray]:
@@ -180,9 +160,12 @@ def _in_memory(
     size = chunk_size(len(order), count)
 
     def chunks():
-        for start in range(0, len(order), size):
-            block = slice(start, start + size)
-            yield receivers_q[block], senders_q[block], weights_q[block]
+        start = 0
+        while start < len(order):  # each with all edges of its nodes
+            last = receivers_q[min(start + size, len(order)) - 1]
+            end = int(np.searchsorted(receivers_q, last, side="right"))
+            yield Chunk(receivers_q[start:end], senders_q[start:end], weights_q[start:end])
+            start = end
 
     return chunks, degree_m
 

@@ -10,6 +10,8 @@
 
 Arrays come back mapped into memory, not read, but for once, when a part is first opened and its
 files are checked; see `gtjax.core.hashed_folder`. Writing takes one copy of the graph on disk.
+FOLDER may be an address, such as s3://bucket/parts: then the files of a part are fetched when it is
+first opened, and those of other parts never are.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from gtjax.graph import SPLITS, Graph
 from gtjax.graph.csr import stable_order
 from gtjax.partition.cut import CutStats
 from gtjax.partition.partition import Partition
+from gtjax.remote.folder import check_new, is_complete, open_folder, written_folder
 
 OWNER = "owner.npy"
 FORMAT = FolderFormat(
@@ -122,7 +125,7 @@ def save_partition(
     """Write a graph in parts; `folder` is new, or empty."""
     progress = progress or ignore_progress
     partition.check_fits(graph)
-    with FORMAT.written(folder) as to:
+    with written_folder(FORMAT, folder) as to:
         to.content["graph"] = {"name": graph.name, "fingerprint": graph.fingerprint}
         to.content["cut"] = partition.cut(graph).to_json()
         to.array(OWNER, partition.owner_n)
@@ -135,17 +138,17 @@ def save_partition(
 
 def check_new_folder(folder: str | Path) -> None:
     """A partition never takes the place of something else."""
-    FORMAT.check_new(folder)
+    check_new(FORMAT, folder)
 
 
 def open_partition(folder: str | Path) -> StoredPartition:
     """Open what `save_partition` wrote; arrays are checked and mapped part by part, later."""
-    if not Path(folder, FORMAT.manifest).is_file():
+    if not is_complete(FORMAT, folder):
         raise UserError(
             f"{folder} is not the folder of a partition: it has no {FORMAT.manifest}. "
             "Name a folder that save_partition wrote."
         )
-    files = FORMAT.open(folder)
+    files = open_folder(FORMAT, folder)
     graph, cut = files.content["graph"], files.content["cut"]
     return StoredPartition(files, graph["name"], graph["fingerprint"], CutStats.from_json(cut))
 

@@ -4,8 +4,7 @@ The stream is read 7 times: once to count degrees, three times to cluster, once 
 between clusters, and twice to refine (up to twice more while a part is too full). Between chunks it
 holds some 500 bytes a node, most of them the heaviest edges between clusters, and never all edges.
 On a web graph and a citation graph it cuts 1.2 to 1.4 times what METIS does, with nodes at 1.25
-times the mean in place of 1.5, in 1.4 to 2 times the time and a third of the memory
-(`experiments/partition.py`).
+times the mean in place of 1.5 (`experiments/partition.py`).
 
 Any order of the edges will do. Grouped by one side (by sender or by receiver, as in compressed
 rows) it takes a third of the time of a stream that is not grouped at all, where nodes have to wait
@@ -24,6 +23,7 @@ from gtjax.core.errors import UserError
 from gtjax.core.progress import Progress, ignore_progress
 from gtjax.graph import Graph
 from gtjax.partition.balance import SLACK_C, work_nc
+from gtjax.partition.choices import Chunk
 from gtjax.partition.graph_stream import graph_chunks
 from gtjax.partition.multilevel import (
     CLUSTER_ROUNDS,
@@ -97,7 +97,7 @@ def stream_partition(
                     np.concatenate([senders, receivers]),
                     np.concatenate([receivers, senders]),
                 )
-            yield receivers, senders, np.ones(len(senders), np.int64)
+            yield Chunk(receivers, senders, np.ones(len(senders), np.int64))
 
     level = _with_progress(Level(weighted, row_n, work_nc(degree_n)), progress, already=1)
     return _partition(level, num_parts, seed, progress)

@@ -5,9 +5,11 @@ import pytest
 
 from gtjax.core.errors import UserError
 from gtjax.graph import GENERATORS
-from gtjax.partition import Partition, multilevel, stream_partition
-from gtjax.partition.label_propagation import Labels, propagate
+from gtjax.partition import Partition, choices, multilevel, native, pairs, stream_partition
+from gtjax.partition.label_propagation import _tally, propagate
+from gtjax.partition.labels import Labels
 
+needs_native = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
 GRAPH = GENERATORS["synthetic-citation"](nodes=3001, mean_degree=10.0, features=1)
 
 
@@ -83,28 +85,87 @@ def test_a_stream_that_changes_between_reads_is_found_out():
         stream_partition(chunks, 5, 2)
 
 
-def test_state_is_bounded_by_the_nodes(monkeypatch):
+@pytest.mark.parametrize("uses_native", [pytest.param(True, marks=needs_native), False])
+def test_state_is_bounded_by_the_nodes(uses_native, monkeypatch):
     """However scattered the stream, neither votes nor pairs of clusters grow with the edges."""
     monkeypatch.setattr(multilevel, "CHUNK_EDGES", 1 << 10)
     monkeypatch.setattr("gtjax.partition.label_propagation.KEPT_VOTES", 1)
     monkeypatch.setattr(multilevel, "KEPT_PAIRS", 1)
+    if not uses_native:
+        without_native(monkeypatch)
     sizes = []
-    added_up = multilevel._added_up
+    heaviest = pairs._heaviest
 
-    def recorded(keys, weights, most):
-        result = added_up(keys, weights, most)
-        sizes.append((sum(map(len, keys)), len(result[0]), most))
+    def recorded(key_q, weight_q, most):
+        result = heaviest(key_q, weight_q, most)
+        sizes.append((len(key_q), len(result[0]), most))
         return result
 
-    monkeypatch.setattr(multilevel, "_added_up", recorded)
+    monkeypatch.setattr(pairs, "_heaviest", recorded)
     ids = ORDERS["in no order"]
     chunks = chunks_of(GRAPH.senders_e[ids], GRAPH.receivers_e[ids], 500)
     stats = stream_partition(chunks, GRAPH.num_nodes, 4).cut(GRAPH)
     assert any(after == most for _, after, most in sizes)  # some were forgotten
     chunk = max(multilevel.CHUNK_EDGES, GRAPH.num_nodes // 2)
-    assert all(before <= most + 2 * chunk for before, _, most in sizes)
+    assert all(before <= pairs.FORGETS * most + chunk for before, _, most in sizes)
     assert stats.cut < 0.6
     assert stats.edge_imbalance <= 1.05
+
+
+@needs_native
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kept", [1, 4])
+def test_native_code_and_numpy_cut_the_same(order, kept, monkeypatch):
+    """With several threads, rows cut by chunks, pairs forgotten and tables that grow."""
+    monkeypatch.setattr(multilevel, "CHUNK_EDGES", 1 << 11)
+    monkeypatch.setattr(multilevel, "KEPT_PAIRS", kept)
+    monkeypatch.setattr(choices, "THREADED_EDGES", 100)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    ids = ORDERS[order]
+    chunks = chunks_of(GRAPH.senders_e[ids], GRAPH.receivers_e[ids], 700)
+    found = stream_partition(chunks, GRAPH.num_nodes, 5)
+    without_native(monkeypatch)
+    assert stream_partition(chunks, GRAPH.num_nodes, 5).fingerprint == found.fingerprint
+
+
+@needs_native
+def test_rows_with_hubs_weights_and_nodes_without_edges():
+    """One round, choice by choice, of a level whose edges weigh."""
+    rng, nodes = np.random.default_rng(3), 53
+    receivers = np.sort(np.concatenate([np.zeros(200, int), rng.integers(0, nodes - 3, 400)]))
+    chunk = choices.Chunk(receivers, rng.integers(0, nodes, 600), rng.integers(1, 9, 600))
+    weight_nc = np.stack([np.bincount(receivers, minlength=nodes), np.ones(nodes)], axis=1)
+    for count, capacity_c in ((4, [160.0, 14.0]), (nodes, [250.0, 2.0])):
+        label_n = rng.integers(0, count, nodes)
+        labels = Labels(label_n, weight_nc.astype(float), np.array(capacity_c), count)
+        degree_n, lots = np.bincount(receivers, minlength=nodes), np.uint64(7)
+        found, rest = choices.choices_of_rows(chunk, degree_n, labels, lots)
+        assert not len(rest.receivers)
+        votes = _tally(
+            receivers,
+            labels.label_n[chunk.senders],
+            chunk.weights,
+            choices.Votes(*(np.zeros(0, np.int64) for _ in range(3))),
+            count,
+        )
+        for got, want in zip(found, choices.choices_of_votes(votes, labels, lots), strict=True):
+            np.testing.assert_array_equal(got, want)
+        assert (found.label_d == -1).any()  # some find no room
+
+
+@needs_native
+def test_native_code_checks_node_numbers_before_it_follows_them():
+    labels = Labels(np.arange(5), np.ones((5, 2)), np.ones(2), 5)
+    chunk = choices.Chunk(np.array([1, 9]), np.array([0, 1]), np.ones(2, np.int64))
+    with pytest.raises(UserError, match=r"0\.\.4"):
+        choices.choices_of_rows(chunk, np.ones(5, np.int64), labels, np.uint64(0))
+    with pytest.raises(UserError, match=r"0\.\.4"):
+        pairs.count_pairs(lambda: iter([chunk]), np.arange(5), 5, 10)
+
+
+def without_native(monkeypatch):
+    for module in ("label_propagation", "choices", "pairs"):
+        monkeypatch.setattr(f"gtjax.partition.{module}.library", lambda: None)
 
 
 def test_the_leaves_of_a_star_are_packed_together():

@@ -10,7 +10,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-LIBRARY = "_sampler.*"  # beside this file, named as Python extensions are on the platform
+from gtjax.core.native_library import load_library
 
 
 class _Loaded:
@@ -41,17 +41,4 @@ def library() -> _Loaded | None:
 
 @functools.cache
 def _load() -> _Loaded | str:
-    found = sorted(
-        path
-        for path in Path(__file__).parent.glob(LIBRARY)
-        if path.suffix in (".so", ".pyd", ".dylib")
-    )
-    if not found:
-        return (
-            "it was not built, for lack of a C++ compiler when gtjax was installed "
-            '(install one and repeat "pip install")'
-        )
-    try:
-        return _Loaded(ctypes.CDLL(str(found[0])))
-    except (OSError, AttributeError) as error:
-        return f"its library does not load ({error}); repeat the installation"
+    return load_library(Path(__file__).parent, "_sampler", _Loaded)
