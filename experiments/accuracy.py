@@ -42,18 +42,19 @@ class Case:
     beside: str  # what is published, or reached by something simple on the same data
     trials: int  # settings that were compared on validation, by us
     anchor: bool = False  # on the split of `anchor-splits`
-    reported: str = ""  # the result that counts, if it is not the test metric
 
 
 CASES = [
     Case("computers-gat", "amazon-computers", "seed", 5, f"GAT 94.09 ({TUNED})", 1, True),
     Case("photo-sage", "amazon-photo", "seed", 5, f"SAGE 96.78 ({TUNED})", 1, True),
     Case("cs-sage", "coauthor-cs", "seed", 5, f"SAGE 96.38 ({TUNED})", 1, True),
-    Case("cora-grand", "cora", "seed", 10, f"GRAND 85.4 ({GRAND})", 1),
-    Case("citeseer-grand", "citeseer", "seed", 10, f"GRAND 75.4 ({GRAND})", 1),
+    Case("cora-grand", "cora", "seed", 5, f"GRAND 85.4 ({GRAND})", 1),
+    Case("citeseer-grand", "citeseer", "seed", 5, f"GRAND 75.4 ({GRAND})", 2),
     Case("minesweeper-gcn", "minesweeper", "split", 10, f"GCN 97.86, first 3 splits ({TUNED})", 1),
-    Case("arxiv-sage", "ogbn-arxiv", "seed", 1, "linear on propagated features 62.9", 1),
-    Case("arxiv-sage-labels", "ogbn-arxiv", "seed", 1, "label propagation 67.7", 1),
+    Case("arxiv-sage", "ogbn-arxiv", "seed", 5, "linear on propagated features 62.9", 1),
+    Case("arxiv-sage-labels", "ogbn-arxiv", "seed", 5, "label propagation 67.7", 1),
+    Case("wordnet-typed", "wordnet-synsets", "split", 5, "", 1),
+    Case("wordnet-untyped", "wordnet-synsets", "split", 5, "", 1),
     Case("cora", "cora", "seed", 10, "", 60),
     Case("amazon-computers", "amazon-computers", "split", 5, "", 5),
     Case("tolokers", "tolokers", "split", 10, f"85.91 ({POLYNORMER})", 5),
@@ -79,12 +80,12 @@ def run_once(case: Case, data: Path, number: int) -> dict[str, Any]:
         config = dataclasses.replace(config, out=Path(folder) / "run")
         result = gtjax.fit(graph, config=config, show_progress=False)
     metric = result["metric"]
-    reported = case.reported or f"test_{metric}"
+    if metric == "cross_entropy":  # chooses the step, and is not what is reported
+        metric = "accuracy"
     names = [f"{name}_{metric}" for name in ("train", "val", "test")]
-    known = {name: result[name] for name in (*names, *KEPT)} | {reported: result[reported]}
+    known = {name: result[name] for name in (*names, *KEPT)}
     return {
         "run": {case.vary: number, **known, "seconds": time.monotonic() - started},
-        "reported": result[reported],
         "metric": metric,
         **{name: result[name] for name in ("kernels", "device", "versions")},
         "config": result["config"] | {"out": None},
@@ -105,7 +106,8 @@ def run_case(case: Case, data: Path, kept: Path) -> dict[str, Any]:
         results.append(known["result"])
         run = results[-1]["run"]
         print(case.config, {name: round(value, 4) for name, value in run.items()}, flush=True)
-    tests, first = [result["reported"] for result in results], results[0]
+    first = results[0]
+    tests = [result["run"][f"test_{first['metric']}"] for result in results]
     return {
         "graph": case.graph,
         "split": "anchor" if case.anchor else "given",

@@ -7,6 +7,7 @@ taken. It sees outputs and targets and knows no model, no mesh and no optimiser,
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -36,13 +37,13 @@ class Pass(NamedTuple):
     loss: jax.Array
 
 
-class Recipe:
+class Recipe(abc.ABC):
     """One way of training; subclasses are frozen dataclasses of plain values."""
 
     @classmethod
+    @abc.abstractmethod
     def of(cls, config: RecipeConfig) -> Self | None:
         """The recipe with these settings; None if they do not use it."""
-        raise NotImplementedError
 
     def refusal(self, task: Task, batching: str) -> str | None:
         """Why it cannot be for this task or batching, if it cannot."""

@@ -185,13 +185,16 @@ class TaskEntry:
         return self.cls or import_class(self.where, "task")
 
 
-CLASSIFICATION = ("accuracy", "roc_auc")
+CLASSIFICATION, LOSSES = ("accuracy", "roc_auc", "cross_entropy"), ("cross_entropy",)
 REGRESSION, ERRORS = ("mae", "rmse", "r2"), ("mae", "rmse")
 RANKING = ("roc_auc", "average_precision", "mrr", "hits@10", "hits@50", "hits@100")
 
 TASKS: dict[str, TaskEntry] = {
     "node": TaskEntry(
-        "gtjax.tasks.node:NodeClassification", CLASSIFICATION, "classes of nodes, with masks"
+        "gtjax.tasks.node:NodeClassification",
+        CLASSIFICATION,
+        "classes of nodes, with masks",
+        LOSSES,
     ),
     "node_regression": TaskEntry(
         "gtjax.tasks.regression:NodeRegression",
@@ -203,6 +206,7 @@ TASKS: dict[str, TaskEntry] = {
         "gtjax.tasks.graphs:GraphClassification",
         CLASSIFICATION,
         "many graphs with classes (gtjax.many_graphs)",
+        LOSSES,
     ),
     "graph_regression": TaskEntry(
         "gtjax.tasks.graphs:GraphRegression",

@@ -21,7 +21,7 @@ from gtjax.graph import Graph, Table
 from gtjax.nn.inputs import Inputs
 from gtjax.nn.labels import hide_labels, show_labels
 from gtjax.nn.noise import uniform_bits
-from gtjax.tasks.base import CLASSIFICATION, DEFAULTS, TaskSettings, split_masks
+from gtjax.tasks.base import CLASSIFICATION, DEFAULTS, LOSSES, TaskSettings, split_masks
 from gtjax.tasks.labelled import Labelled, check_splits
 from gtjax.tasks.own import is_own, own_function
 from gtjax.tasks.scores import masked_mean, roc_auc
@@ -42,6 +42,7 @@ class NodeClassification(Labelled):
     own_loss: str = "auto"
 
     METRICS: ClassVar[tuple[str, ...]] = CLASSIFICATION
+    SMALLER: ClassVar[tuple[str, ...]] = LOSSES
     ANSWERS: ClassVar[tuple[str, str]] = ("probability", "probabilities")
 
     @classmethod
@@ -154,8 +155,10 @@ class NodeClassification(Labelled):
         return ((train_n[:, None] if self.multilabel else train_n) & (labels_n >= 0)).sum()
 
     def metrics(self, outputs: Any, targets: Targets, split: str) -> dict[str, jax.Array]:
-        """Accuracy, and ROC-AUC where it is defined, over the labelled nodes of a split."""
+        """Accuracy, ROC-AUC where it is defined, and what is validated, of a split's nodes."""
         scores = self.scores(outputs, targets["labels"], targets[split])
+        if self.metric == "cross_entropy":
+            scores[self.metric] = self.cross_entropy(outputs, targets["labels"], targets[split])
         if is_own(self.metric):
             counted_n = targets[split] & _known(targets["labels"])
             own = own_function(self.metric, "metric")

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize
 
 from gtjax.graph import Graph
+from gtjax.runs.report.scores import roc_auc
 
 ROUNDS = 50  # of label propagation
 ITERATIONS = 150  # of the linear model's optimiser
@@ -52,13 +53,7 @@ def scored(scores_nc: np.ndarray, labels_n: np.ndarray, mask_n: np.ndarray, metr
         return float("nan")
     if metric == "accuracy":
         return float((scores_nc[at].argmax(axis=1) == labels_n[at]).mean())
-    score, yes = scores_nc[at, 1] - scores_nc[at, 0], labels_n[at] == 1
-    if yes.all() or not yes.any():
-        return float("nan")
-    _, place, count = np.unique(score, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # ties share theirs
-    positive = yes.sum()
-    return float((rank[yes].sum() - positive * (positive + 1) / 2) / (positive * (~yes).sum()))
+    return roc_auc(scores_nc[at, 1] - scores_nc[at, 0], labels_n[at])
 
 
 def _symmetric(graph: Graph) -> sp.csr_array:

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gtjax.core.compiled_programs import keep_compiled
 from gtjax.core.errors import UserError
 from gtjax.core.progress import progress, say
 from gtjax.datasets import load, save_npz
 from gtjax.graph import Graph, StoredGraph, required_graph
+from gtjax.remote.address import address_of, shown
 from gtjax.runs.config import RuntimeConfig, TrainConfig, to_mapping
 from gtjax.runs.loop import fit
 from gtjax.runs.result import Result
@@ -33,11 +30,12 @@ from gtjax.tuning import table
 from gtjax.tuning.baselines import Baseline, baselines, scored
 from gtjax.tuning.config import TuneConfig, seconds_of
 from gtjax.tuning.hidden_labels import without_test
+from gtjax.tuning.processes import run_workers
 from gtjax.tuning.space import Params, config_of, families, recipes
 from gtjax.tuning.toml_file import write_config
 from gtjax.tuning.traits import LARGE, Traits
 from gtjax.tuning.trial import EVALUATIONS
-from gtjax.tuning.worker import GRAPH, TOLD, Orders, keep_compiled, work
+from gtjax.tuning.worker import GRAPH, Orders, work
 
 ASKED, ELAPSED, RESULT, BEST = "asked.json", "elapsed.json", "result.json", "best.toml"
 SEARCH_SHARE, FINALISTS_SHARE = 0.6, 0.85  # of the budget, at whose ends these are over
@@ -101,6 +99,11 @@ class Tuning:
         path = self.config.out or new_run_path(
             dataclasses.replace(self.base, data=f"tune-{Path(self.base.data).stem}")
         )
+        if address_of(path) is not None:
+            raise UserError(
+                f"gtjax tune writes to a folder of this machine; found --out {shown(path)}. Name "
+                "one, and copy it when it is finished."
+            )
         asked = {"fingerprint": self.graph.fingerprint, "config": to_mapping(self.config)}
         folder = RunFolder(path)
         if (path / ASKED).is_file():
@@ -208,38 +211,9 @@ class Tuning:
                 self._compare()
                 work(self.folder.path, orders, tick=tick)
             else:
-                self._in_processes(orders, study, tick)
+                for said in run_workers(self.folder, orders, study, self._compare, tick):
+                    self._say(said)
         self._write_trials()
-
-    def _in_processes(self, orders: Orders, study: Any, tick: Callable[[], None]) -> None:
-        path = self.folder.path
-        self.folder.write_json(TOLD, orders.to_json())
-        workers = []
-        for number in range(orders.jobs):
-            command = [sys.executable, "-m", "gtjax.tuning.worker", str(path), str(number)]
-            log = (path / f"worker-{number}.log").open("w", encoding="utf-8")
-            workers.append(subprocess.Popen(command, stdout=log, stderr=log, env=_environment()))
-            log.close()
-        try:
-            self._compare()
-            late = orders.until + max(30.0, 0.1 * self.total)  # to finish what is being compiled
-            while any(each.poll() is None for each in workers):
-                time.sleep(0.5)
-                tick()
-                if time.time() > late and studies.finished(study):
-                    break
-        finally:
-            for each in workers:
-                if each.poll() is None:
-                    each.terminate()
-            for each in workers:
-                with suppress(subprocess.TimeoutExpired):
-                    each.wait(timeout=10)
-        for number, each in enumerate(workers):
-            if each.returncode not in (0, -signal.SIGTERM):  # but for those that were late
-                said = (path / f"worker-{number}.log").read_text(encoding="utf-8", errors="replace")
-                last = said.strip().splitlines()[-1:] or ["it said nothing"]
-                self._say(f"worker {number} ended with code {each.returncode}: {last[0]}")
 
     def _compare(self) -> None:
         if not self.baselines:
@@ -257,6 +231,7 @@ class Tuning:
         raise UserError("no trial was finished: give a larger --budget")
 
     def _finish(self) -> Result:
+        self._compare()  # a tuning that goes on here has not
         trial, _ = self._chosen()
         params, outcome = studies.settings_of(trial), studies.outcome_of(trial)
         seeds = self._final_seeds(outcome)
@@ -447,10 +422,3 @@ def _usual_jobs(traits: Traits) -> int:
         return 1
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(there or 1, 8)
-
-
-def _environment() -> dict[str, str]:
-    """Of a worker: it finds gtjax where this process found it."""
-    home = str(Path(__file__).parents[2])
-    paths = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": paths}

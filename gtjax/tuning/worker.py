@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gtjax.core.user_cache import user_cache
+from gtjax.core.compiled_programs import keep_compiled
 
 TOLD = "orders.json"
 GRAPH = "graph.npz"  # as trials see it
@@ -102,17 +102,6 @@ def work(folder: Path, orders: Orders, number: int = 0, tick: Any = lambda: None
         else:
             study.tell(trial, outcome.goodness)
         tick()
-
-
-def keep_compiled() -> None:
-    """Programs that took a while to compile are found again, also by later processes."""
-    import jax
-
-    if jax.config.values["jax_compilation_cache_dir"] is None:
-        folder = user_cache() / "compiled"
-        folder.mkdir(parents=True, exist_ok=True)
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def take_cores(number: int, jobs: int) -> None:

@@ -19,6 +19,15 @@ from pallas_kernels import (
     segment_sum,
 )
 
+NODES = 23
+
+
+def drawn_edges() -> tuple[np.ndarray, np.ndarray]:
+    """Senders and receivers, in receiver order: multi-edges, self-loops, nodes without edges."""
+    rng = np.random.default_rng(0)
+    receivers_e = np.sort(rng.integers(0, NODES - 2, 90))
+    return rng.integers(0, NODES, 90), receivers_e
+
 
 class LocalNeighbours:
     """`gtjax.nn.Neighbours` over edges in receiver order; rows of edges go in that order."""

@@ -16,7 +16,6 @@ from tests.nn.test_models import (
     NODES,
     apply,
     dense_conv,
-    edges,  # noqa: F401 - a fixture
     made,
     normalised,
     relu,
@@ -42,7 +41,7 @@ def test_a_branch_is_all_or_nothing_and_keeps_its_mean():
 
 
 @pytest.mark.parametrize("key", [0, 1, 2])
-def test_a_stack_leaves_out_convolutions_and_keeps_residuals(key, edges):  # noqa: F811
+def test_a_stack_leaves_out_convolutions_and_keeps_residuals(key, edges):
     model = made("gcn", residual=True, dropout=0.0, drop_layers=RATE)
     x = np.random.default_rng(4).standard_normal((NODES, FEATURES))
     inputs = Inputs(jnp.asarray(x, jnp.float32)).live(jax.random.key(key))
@@ -57,7 +56,7 @@ def test_a_stack_leaves_out_convolutions_and_keeps_residuals(key, edges):  # noq
     np.testing.assert_allclose(got, want, atol=2e-5)
 
 
-def test_a_transformer_leaves_out_branches(edges):  # noqa: F811
+def test_a_transformer_leaves_out_branches(edges):
     config = TransformerConfig(8, 2, 2, dropout=0.0, norm="none", drop_layers=RATE)
     model = GraphTransformer(config, Sizes(FEATURES), rngs=nnx.Rngs(params=1))
     x_nf = jnp.asarray(np.random.default_rng(4).standard_normal((NODES, FEATURES)), jnp.float32)

@@ -13,7 +13,7 @@ from gtjax.nn.models import MODELS
 from gtjax.runs.program import couples_nodes
 from tests.marks import slow
 from tests.nn.local import LocalNeighbours
-from tests.nn.test_models import apply, dense_conv, edges, relu  # noqa: F401 - a fixture
+from tests.nn.test_models import apply, dense_conv, relu
 
 NODES, FEATURES, EDGE_FEATURES, HIDDEN, HEADS = 23, 5, 2, 8, 2
 
@@ -132,28 +132,28 @@ def rows():
         {"global_layers": 0},
     ],
 )
-def test_polynormer_is_its_definition(changes, rows, edges):  # noqa: F811
+def test_polynormer_is_its_definition(changes, rows, edges):
     model = made("polynormer", **changes)
     got = ran(model, *rows, LocalNeighbours(*edges, NODES))
     want = dense_polynormer(model, *rows, changes.get("beta", -1) < 0, *edges)
     np.testing.assert_allclose(got, want, atol=2e-5 * max(1, np.abs(want).max()))
 
 
-def test_sgformer_is_its_definition(rows, edges):  # noqa: F811
+def test_sgformer_is_its_definition(rows, edges):
     model = made("sgformer", global_layers=2)
     got = ran(model, *rows, LocalNeighbours(*edges, NODES))
     np.testing.assert_allclose(got, dense_sgformer(model, rows[0], *edges), atol=2e-5)
 
 
 @pytest.mark.parametrize("local", [*map(slow, ("gcn", "sage", "gin")), "gat"])
-def test_gps_is_its_definition(local, rows, edges):  # noqa: F811
+def test_gps_is_its_definition(local, rows, edges):
     model = made("gps", local=local)
     got = ran(model, *rows, LocalNeighbours(*edges, NODES))
     np.testing.assert_allclose(got, dense_gps(model, *rows, *edges), atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["polynormer", "sgformer", "gps"])
-def test_padding_changes_nothing(name, rows, edges):  # noqa: F811
+def test_padding_changes_nothing(name, rows, edges):
     x, edge_x = rows
     model, more = made(name), np.full((4, FEATURES), 7.0)
     alone = ran(model, x, edge_x, LocalNeighbours(*edges, NODES))

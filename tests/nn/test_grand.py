@@ -12,7 +12,7 @@ from gtjax.nn import GRAND, GRANDConfig, Inputs, Sizes
 from gtjax.nn.noise import Noise
 from gtjax.sharding.recording import RecordingNeighbours
 from tests.nn.local import LocalNeighbours
-from tests.nn.test_models import edges, normalised, relu  # noqa: F401 - a fixture
+from tests.nn.test_models import normalised, relu
 
 NODES, FEATURES, ROUNDS, RATE = 23, 5, 3, 0.4
 NARROW, WIDE = 2, 8  # against the features: the matrix goes first where it makes rows narrower
@@ -57,7 +57,7 @@ def x_nf():
 
 
 @pytest.mark.parametrize("hidden", [NARROW, WIDE])
-def test_evaluation_scales_features_down_and_drops_nothing(hidden, x_nf, edges):  # noqa: F811
+def test_evaluation_scales_features_down_and_drops_nothing(hidden, x_nf, edges):
     model = made(hidden)
     got = model(Inputs(jnp.asarray(x_nf, jnp.float32)), LocalNeighbours(*edges, NODES))
     want = hidden_of(model, propagated((1 - RATE) * x_nf, *edges))
@@ -65,7 +65,7 @@ def test_evaluation_scales_features_down_and_drops_nothing(hidden, x_nf, edges):
 
 
 @pytest.mark.parametrize("hidden", [NARROW, WIDE])
-def test_training_drops_whole_nodes_before_they_spread(hidden, x_nf, edges):  # noqa: F811
+def test_training_drops_whole_nodes_before_they_spread(hidden, x_nf, edges):
     model = made(hidden, input_dropout=0)
     ids_n = jnp.arange(NODES, dtype=jnp.uint32)[::-1]
     inputs = Inputs(jnp.asarray(x_nf, jnp.float32), node_ids_n=ids_n).live(KEY)
@@ -75,7 +75,7 @@ def test_training_drops_whole_nodes_before_they_spread(hidden, x_nf, edges):  # 
     np.testing.assert_allclose(got, hidden_of(model, propagated(kept_n1 * x_nf, *edges)), atol=2e-6)
 
 
-def test_normalisation_comes_before_each_dense_layer(x_nf, edges):  # noqa: F811
+def test_normalisation_comes_before_each_dense_layer(x_nf, edges):
     model = made(NARROW, norm="batch")
     got = model(Inputs(jnp.asarray(x_nf, jnp.float32)), LocalNeighbours(*edges, NODES))
     x = normalised("batch", propagated((1 - RATE) * x_nf, *edges))

@@ -17,17 +17,10 @@ from gtjax.nn import GCN, GCNConfig, Inputs, Sizes, TransformerConfig
 from gtjax.nn.models import MODELS, model_config, model_entry, model_name, register_model
 from gtjax.nn.shapes import embedding_width
 from gtjax.sharding.recording import RecordingNeighbours
-from tests.nn.local import LocalNeighbours
+from tests.nn.local import NODES, LocalNeighbours
 
-NODES, FEATURES, EDGE_FEATURES, HIDDEN, HEADS = 23, 5, 2, 8, 2
+FEATURES, EDGE_FEATURES, HIDDEN, HEADS = 5, 2, 8, 2
 STACKS = ["gcn", "sage", "gin", "gat", "gatv2"]
-
-
-@pytest.fixture(scope="module")
-def edges():
-    rng = np.random.default_rng(0)
-    receivers = np.sort(rng.integers(0, NODES - 2, 90))
-    return rng.integers(0, NODES, 90), receivers
 
 
 def relu(x):

@@ -17,7 +17,7 @@ from gtjax.nn import GCNConfig, Inputs, RelationalConfig, RelationalConv, Sizes
 from gtjax.nn.models import MODELS
 from gtjax.runs.config import TrainConfig
 from tests.nn.local import LocalNeighbours
-from tests.nn.test_models import NODES, edges  # noqa: F401 - a fixture
+from tests.nn.test_models import NODES
 
 TYPES, INPUTS, OUTPUTS, HEADS = 3, 5, 8, 2
 
@@ -40,14 +40,14 @@ def dense_relational(params, x, way_e, senders, receivers):
 
 
 @pytest.fixture(scope="module")
-def typed(edges):  # noqa: F811
+def typed(edges):
     """A relation of every edge, and its row of features: types, their reverses, self-loops."""
     way_e = np.random.default_rng(2).integers(0, 2 * TYPES + 1, len(edges[0]))
     forth, back = np.eye(TYPES), -np.eye(TYPES)
     return way_e, np.concatenate([forth, back, np.zeros((1, TYPES))])[way_e].astype(np.float32)
 
 
-def test_values_and_gradients_are_those_of_the_definition(edges, typed):  # noqa: F811
+def test_values_and_gradients_are_those_of_the_definition(edges, typed):
     way_e, edge_x = typed
     conv = RelationalConv(INPUTS, OUTPUTS, HEADS, TYPES, rngs=nnx.Rngs(params=0))
     graphdef, state = nnx.split(conv)
@@ -93,7 +93,7 @@ def test_parameters_are_those_of_the_definition():
     assert count() == untyped + 2 * (2 * TYPES * h + 2 * TYPES * h + h)
 
 
-def test_types_and_directions_matter_and_untyped_is_blind_to_them(edges, typed):  # noqa: F811
+def test_types_and_directions_matter_and_untyped_is_blind_to_them(edges, typed):
     x = jnp.asarray(np.random.default_rng(4).standard_normal((NODES, INPUTS)), jnp.float32)
     rows = jnp.asarray(typed[1])
 

@@ -14,7 +14,7 @@ from gtjax.nn.models import MODELS
 from tests.marks import slow
 from tests.nn.local import LocalNeighbours
 from tests.nn.test_global_models import by_head, normed, ran, sigmoid
-from tests.nn.test_models import NODES, apply, attended, edges  # noqa: F401 - a fixture
+from tests.nn.test_models import NODES, apply, attended
 
 FEATURES, EDGE_FEATURES, HIDDEN, HEADS, LAYERS = 5, 2, 8, 2, 2
 
@@ -72,7 +72,7 @@ def dense_decoupled(model, x, edge_x, senders, receivers):
     ("name", "changes"),
     [("transformer", {"global_attention": True}), slow("transformer", {}), ("decoupled", {})],
 )
-def test_a_forward_pass_is_the_definition_in_float64(name, changes, edges):  # noqa: F811
+def test_a_forward_pass_is_the_definition_in_float64(name, changes, edges):
     rng = np.random.default_rng(4)
     x, edge_x = rng.standard_normal((NODES, FEATURES)), rng.standard_normal((90, EDGE_FEATURES))
     model = made(name, **changes)

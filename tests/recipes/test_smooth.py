@@ -20,8 +20,7 @@ from gtjax.runs.config import TrainConfig
 from gtjax.runs.program import Program
 from gtjax.sharding.config import ParallelConfig
 from tests.marks import slow
-from tests.nn.local import LocalNeighbours
-from tests.nn.test_models import edges  # noqa: F401 - a fixture
+from tests.nn.local import LocalNeighbours, drawn_edges
 
 NODES, CLASSES, ROUNDS = 23, 3, 7
 RNG = np.random.default_rng(1)
@@ -36,12 +35,17 @@ METHODS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def edges():
+    return drawn_edges()
+
+
 def targets(labels=LABELS):
     masks = {name: jnp.asarray(number == SPLIT) for number, name in enumerate(("train", "val"))}
     return {"labels": jnp.asarray(labels), **masks}
 
 
-def run(config, edges, known=None, goodness=jnp.sum):  # noqa: F811
+def run(config, edges, known=None, goodness=jnp.sum):
     neighbours = LocalNeighbours(*edges, NODES)
     call = jax.jit(lambda x, known: Smoother(config)(x, known, neighbours, goodness))
     return jax.tree.map(np.asarray, call(jnp.asarray(LOGITS, jnp.float32), known or targets()))
@@ -55,7 +59,7 @@ def symmetric(senders, receivers):
     return root[:, None] * adjacency * root
 
 
-def expected(config, edges):  # noqa: F811
+def expected(config, edges):
     """By the papers, round by round; of nodes that are not trained on."""
     s, train = symmetric(*edges), SPLIT == 0
     known = np.eye(CLASSES)[LABELS] * train[:, None]
@@ -83,7 +87,7 @@ def expected(config, edges):  # noqa: F811
 
 
 @pytest.mark.parametrize("config", METHODS)
-def test_answers_are_those_of_the_papers(config, edges):  # noqa: F811
+def test_answers_are_those_of_the_papers(config, edges):
     got, shares = run(config, edges)
     want = np.log(np.maximum(expected(config, edges), 1e-9))
     asked = SPLIT > 0
@@ -93,7 +97,7 @@ def test_answers_are_those_of_the_papers(config, edges):  # noqa: F811
 
 
 @pytest.mark.parametrize("config", METHODS)
-def test_labels_of_others_than_training_nodes_change_nothing(config, edges):  # noqa: F811
+def test_labels_of_others_than_training_nodes_change_nothing(config, edges):
     other = np.where(SPLIT == 0, LABELS, (LABELS + 1) % CLASSES)
     got, want = run(config, edges, targets(other))[0], run(config, edges)[0]
     np.testing.assert_array_equal(got, want)
@@ -101,7 +105,7 @@ def test_labels_of_others_than_training_nodes_change_nothing(config, edges):  # 
     assert (run(config, edges, targets(changed))[0] != want).any()
 
 
-def test_shares_are_chosen_by_validation(edges):  # noqa: F811
+def test_shares_are_chosen_by_validation(edges):
     asked = SPLIT == 1
 
     def goodness(outputs):  # of one that would rather not be smoothed
@@ -118,7 +122,7 @@ def test_shares_are_chosen_by_validation(edges):  # noqa: F811
     np.testing.assert_allclose(got[asked], each[best][asked], atol=1e-4)
 
 
-def test_shares_that_cannot_be_chosen_are_as_the_settings_say(edges):  # noqa: F811
+def test_shares_that_cannot_be_chosen_are_as_the_settings_say(edges):
     config = dataclasses.replace(METHODS[0], choose=True)
     shares = run(config, edges, goodness=lambda outputs: outputs.sum() * jnp.nan)[1]
     np.testing.assert_allclose(shares, [0.7, 0.6], rtol=1e-6)

@@ -111,6 +111,17 @@ def test_a_step_with_nothing_to_predict_has_no_loss_and_no_gradient():
     assert (np.asarray(grad) == 0).all()
 
 
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_the_cross_entropy_can_be_what_is_validated_and_is_better_the_smaller(multilabel):
+    logits, labels, mask = draw(multilabel)
+    targets = {"labels": labels, "train": ~mask, "val": mask}
+    task = NodeClassification(CLASSES, multilabel, "cross_entropy", label_smoothing=0.1)
+    scores = task.metrics(jnp.asarray(logits), targets, "val")
+    assert scores["cross_entropy"] == task.validation_loss(jnp.asarray(logits), targets)
+    assert "accuracy" in scores
+    assert task.goodness(0.2) > task.goodness(0.3)
+
+
 def test_accuracy_counts_the_labelled_nodes_of_the_mask():
     logits, labels, mask = draw(seed=3)
     right = [logits[i].argmax() == labels[i] for i in range(NODES) if mask[i] and labels[i] >= 0]
