@@ -3,7 +3,7 @@
 With several processes the first lays out the graph and writes it to the run's folder, shard by
 shard; then it lets go of the graph, and every process maps the shards of its own devices from
 there. A run that is continued on the same mesh finds them, and no process reads the graph at all.
-All hosts have to see the run's folder, as they do for checkpoints.
+All hosts have to see the run's folder, or it is at an address, as for checkpoints.
 
 Batchings that do not see all of the graph in every step are the exception: drawing new parts takes
 the edges, so every process keeps the graph.
@@ -33,8 +33,9 @@ from gtjax.core.progress import Progress
 from gtjax.distributed.team import Team
 from gtjax.graph import StoredGraph
 from gtjax.partition import Partition
+from gtjax.remote.address import inside
 from gtjax.sharding.mesh import Spread
-from gtjax.sharding.stored import open_store
+from gtjax.sharding.stored import is_stored, open_store
 
 
 def make_batches(
@@ -67,7 +68,7 @@ def batches_of(
     fingerprint: str,
     settings: BatchingSettings,
     evaluation: Spread,
-    folder: Path,
+    folder: str | Path,
     *,
     partition: Partition | None = None,
     progress: Progress | None = None,
@@ -80,17 +81,17 @@ def batches_of(
         fingerprint: Hash of the graph.
         settings: What the batches depend on.
         evaluation: How evaluation is spread over devices.
-        folder: Of the run.
+        folder: Of the run, or its address; from a store each process fetches its own shards.
         partition: What the partitioner makes of the graph, where that is known already.
         progress: Told how far preparing is.
     """
     if team.is_alone or not BATCHINGS[settings.batches.batching].sees_all:
         with team.mistakes_shared():
             return make_batches(source, settings, evaluation, progress, partition)
-    path = folder / "parts" / _key(fingerprint, settings, evaluation)
+    path = inside(folder, "parts", _key(fingerprint, settings, evaluation))
 
     def write() -> None:
-        if not path.exists():  # which it does only once it is complete
+        if not is_stored(path):  # which it is only once it is complete
             host = prepare(source.seen, settings, progress, source.known)
             layout, made = whole_layout(host, settings, evaluation, progress, partition)
             about = {"graph": fingerprint, "partition": made.fingerprint}

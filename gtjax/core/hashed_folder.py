@@ -14,7 +14,7 @@ the hashes when they are wanted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -100,7 +100,7 @@ class FolderFormat:
         return HashedFolder(self, folder, content)
 
     @contextmanager
-    def remedied(self, folder: Path) -> Iterator[None]:
+    def remedied(self, folder: str | Path) -> Iterator[None]:
         """Tell what to do in every UserError about this folder."""
         try:
             yield
@@ -126,11 +126,13 @@ class FolderWriter:
 
 @dataclass(frozen=True)
 class HashedFolder:
-    """A folder that is complete."""
+    """A folder that is complete; one in an object store is brought here file by file."""
 
     format: FolderFormat
     path: Path
     content: dict[str, Any]
+    fetch: Callable[[str], None] | None = None  # brings a file of this name to `path`
+    address: str | None = None  # where the folder is, if it is not `path`
 
     def __contains__(self, name: str) -> bool:
         """Whether an array of this name was written."""
@@ -140,33 +142,38 @@ class HashedFolder:
         self, name: str, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None
     ) -> np.ndarray:
         """Check an array and map it, read-only; shape and type have to be these, if given."""
-        path = self.path / name
+        path = self._here(name)
         with self.remedied():
-            if name not in self:
-                raise UserError(f"{path} is not in {self.format.manifest}.")
             return map_array(path, self.content["files"][name], shape, dtype)
 
     def mapped(self, name: str) -> np.ndarray:
         """Map an array of a sealed folder, read-only, after a look at its size, shape and type."""
-        path = self.path / name
+        path = self._here(name)
         with self.remedied():
-            if name not in self:
-                raise UserError(f"{path} is not in {self.format.manifest}.")
             known = self.content["arrays"][name]
             return map_unread(path, tuple(known["shape"]), np.dtype(known["dtype"]))
 
     def verify(self, progress: Progress = ignore_progress) -> None:
         """Read every file and hold it against its hash."""
         names = sorted(self.content["files"])
-        with ThreadPoolExecutor(2) as workers, self.remedied():
+        with ThreadPoolExecutor(2) as workers:
             checks = workers.map(self._check, names)
             for number, name in enumerate(names, start=1):
                 next(checks)
                 progress(number / len(names), f"checked {name}")
 
     def _check(self, name: str) -> None:
-        map_array(self.path / name, self.content["files"][name])
+        self.array(name)
+
+    def _here(self, name: str) -> Path:
+        """The file of an array, fetched if it has to be."""
+        with self.remedied():
+            if name not in self:
+                raise UserError(f"{self.path / name} is not in {self.format.manifest}.")
+        if self.fetch is not None:
+            self.fetch(name)
+        return self.path / name
 
     def remedied(self) -> AbstractContextManager[None]:
         """See `FolderFormat.remedied`."""
-        return self.format.remedied(self.path)
+        return self.format.remedied(self.address or self.path)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gtjax.core.errors import GraphFormatError, UserError, in_file
+from gtjax.datasets import stored_graph
 from gtjax.datasets.catalogue import CATALOGUE, fetch
 from gtjax.datasets.generated import generate, generators, suggestion
 from gtjax.datasets.limits import Limits
@@ -22,6 +23,7 @@ from gtjax.datasets.reader import ReadOptions
 from gtjax.datasets.readers import READERS
 from gtjax.graph import Graph
 from gtjax.graph.splits import RandomSplit
+from gtjax.remote.address import address_of
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _SHOWN_CHARACTERS = 200
@@ -37,8 +39,8 @@ def load(
 ) -> Graph:
     """Load a graph by the name of a generator or data set, or by path.
 
-    The folder of a stored graph (`gtjax convert`) is opened and not read: what comes back is a
-    `StoredGraph`, which has the read-only surface of a graph.
+    The folder of a stored graph (`gtjax convert`), or its address such as s3://bucket/graph, is
+    opened and not read: what comes back is a `StoredGraph`, with the read-only surface of a graph.
 
     split:     which of several stored splits, or which draw where none is stored; or
                "random:60/20/20", which draws among all that has a label, whatever is stored,
@@ -54,6 +56,8 @@ def load(
         graph = load(name_or_path, seed=seed, limits=limits, cache_dir=cache_dir)
         return drawn.of(graph, seed) if graph.labelled.any() else graph
     options = ReadOptions(split, seed, limits or Limits())
+    if (address := address_of(name_or_path)) is not None:
+        return stored_graph.read(address, options)
     path = located(name_or_path, options.limits, cache_dir)
     return generate(str(name_or_path), seed) if path is None else _read(path, options)
 
@@ -64,6 +68,11 @@ def located(
     """Where data is, downloaded if it has to be; None if it is a generator's."""
     _check(name_or_path, 0, 0)
     name = _name_in(name_or_path)
+    if (address := address_of(name_or_path)) is not None:
+        raise UserError(
+            f"in a store only what gtjax convert wrote there is read; {address} is to be read as a "
+            "file. Copy it to this machine first."
+        )
     if name in CATALOGUE:
         if name != name_or_path:
             raise UserError(f"{name} is downloaded and takes no options: {name_or_path!r}.")

@@ -16,7 +16,7 @@ def recognises(path: Path) -> bool:
     return is_stored_graph(path)
 
 
-def read(path: Path, options: ReadOptions) -> Any:
+def read(path: str | Path, options: ReadOptions) -> Any:
     """Open it; it has the split that it was converted with."""
     graph = StoredGraph.open(path)
     if options.split not in (0, graph.split):

@@ -14,6 +14,7 @@
 `gtjax convert` writes it. Opening one takes milliseconds whatever its size: it reads the manifest,
 looks at sizes and headers, and maps. Rows and edges are read from disk when they are asked for; the
 system keeps in memory what it has room for. `verify` reads all of it, and holds it to its hashes.
+Of one at an address, such as s3://bucket/graph, a file is fetched when it is first asked for.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from gtjax.graph.names import Names
 from gtjax.graph.splits import Shares, is_known, random_split_of
 from gtjax.graph.stored_rows import ScaledRows, SparseRows
 from gtjax.graph.validation import checked_splits
+from gtjax.remote.folder import open_folder
 
 FORMAT = FolderFormat(
     name="gtjax graph",
@@ -74,7 +76,7 @@ class StoredGraph:
     @staticmethod
     def open(folder: str | Path) -> StoredGraph:
         """Open what `gtjax convert` wrote; reads the manifest, and looks at sizes and headers."""
-        graph = StoredGraph(FORMAT.open(folder))
+        graph = StoredGraph(open_folder(FORMAT, folder))
         with graph.files.remedied():
             graph._check()
         return graph
@@ -82,7 +84,7 @@ class StoredGraph:
     def __reduce__(self) -> tuple:
         # Another process opens the folder itself.
         masks = None if self._masks is None else dict(self._masks)
-        return _reopened, (str(self.folder.resolve()), masks)
+        return _reopened, (self.address, masks)
 
     def __repr__(self) -> str:
         kind = "tasks" if self.is_multilabel else "targets" if self.is_real else "classes"
@@ -101,8 +103,13 @@ class StoredGraph:
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """Where it is on this machine."""
         return self.files.path
+
+    @property
+    def address(self) -> str:
+        """Where it can be opened from: in a store, or a full path."""
+        return self.files.address or str(self.folder.resolve())
 
     @property
     def name(self) -> str:
@@ -163,12 +170,13 @@ class StoredGraph:
     def by_receiver(self) -> CSR:
         """In-edges of every node: `neighbours_e` are senders; edge ids are the positions."""
         ids: Any = Positions(self.num_edges)
-        return CSR(self.files.mapped(OFFSETS), self.files.mapped(SENDERS), ids)
+        return CSR(self._offsets(OFFSETS), self.files.mapped(SENDERS), ids)
 
     @cached_property
     def by_sender(self) -> CSR:
         """Out-edges of every node: `neighbours_e` are receivers."""
-        return CSR(*(self.files.mapped(name) for name in (OUT_OFFSETS, RECEIVERS, EDGE_IDS)))
+        others = (self.files.mapped(name) for name in (RECEIVERS, EDGE_IDS))
+        return CSR(self._offsets(OUT_OFFSETS), *others)
 
     @property
     def senders_e(self) -> np.ndarray:
@@ -400,33 +408,44 @@ class StoredGraph:
         return self.files.mapped(name) if name in self.files else None
 
     def _check(self) -> None:
-        """Arrays have the sizes and types that the counts ask for."""
-        nodes, edges, own, out = self.num_nodes, self.num_edges, self.by_receiver, self.by_sender
-        wanted = [
-            (OFFSETS, own.offsets, nodes + 1, np.int64),
-            (SENDERS, own.neighbours_e, edges, np.int32),
-            (OUT_OFFSETS, out.offsets, nodes + 1, np.int64),
-            (RECEIVERS, out.neighbours_e, edges, np.int32),
-            (EDGE_IDS, out.edge_ids_e, edges, index_type(edges)),
-            (LABELS, self.labels_n, nodes, self.labels_n.dtype),
-            *((f"{name}.npy", mask, nodes, np.bool_) for name, mask in self.split_n.items()),
+        """Arrays have the sizes and types that the counts ask for, as far as they are here."""
+        nodes, edges, known = self.num_nodes, self.num_edges, self.files.content["arrays"]
+        wanted: list[tuple[str, int, Any]] = [
+            (OFFSETS, nodes + 1, np.int64),
+            (SENDERS, edges, np.int32),
+            (OUT_OFFSETS, nodes + 1, np.int64),
+            (RECEIVERS, edges, np.int32),
+            (EDGE_IDS, edges, index_type(edges)),
+            (LABELS, nodes, None),
+            *((f"{name}.npy", nodes, np.bool_) for name in SPLITS if f"{name}.npy" in known),
+            (X_OFFSETS, nodes + 1, np.int64) if X_OFFSETS in known else (X, nodes, None),
         ]
-        if self.edge_x_ef is not None:
-            wanted.append((EDGE_X, self.edge_x_ef, edges, self.edge_x_ef.dtype))
-        for name, array, rows, kind in wanted:
-            if len(array) != rows or array.dtype != kind:
+        if EDGE_X in known:
+            wanted.append((EDGE_X, edges, None))
+        for name, rows, kind in wanted:
+            if name not in known:
+                raise UserError(f"{self.folder / name} is not in {FORMAT.manifest}.")
+            shape, found = known[name]["shape"], np.dtype(known[name]["dtype"])
+            if not shape or shape[0] != rows or kind not in (None, found):
                 raise UserError(
-                    f"{self.folder / name} has {rows} rows of {np.dtype(kind)}; found "
-                    f"{array.dtype} {array.shape}."
+                    f"{self.folder / name} has {rows} rows of {np.dtype(kind or found)}; found "
+                    f"{found} {tuple(shape)}."
                 )
-        if self.x_nf.shape != (nodes, self.num_features):
+        if X in known and known[X]["shape"][1:] != [self.num_features]:
             raise UserError(
                 f"{self.folder} has {nodes} nodes with {self.num_features} features; found "
-                f"features of shape {self.x_nf.shape}."
+                f"features of shape {tuple(known[X]['shape'])}."
             )
-        for name, offsets in ((OFFSETS, own.offsets), (OUT_OFFSETS, out.offsets)):
-            if int(offsets[0]) != 0 or int(offsets[-1]) != edges:
-                raise UserError(f"{self.folder / name} does not run from 0 to {edges}.")
+        if self.files.fetch is None:  # else each file is looked at when it is fetched
+            for name in known:
+                self.files.mapped(name)
+            _ = self.by_receiver, self.by_sender
+
+    def _offsets(self, name: str) -> np.ndarray:
+        offsets = self.files.mapped(name)
+        if int(offsets[0]) != 0 or int(offsets[-1]) != self.num_edges:
+            raise UserError(f"{self.folder / name} does not run from 0 to {self.num_edges}.")
+        return offsets
 
     def _check_rising(self, offsets: np.ndarray, name: str) -> None:
         for start in range(0, len(offsets) - 1, _BLOCK):
@@ -465,5 +484,5 @@ def _reopened(folder: str, masks: dict[str, np.ndarray] | None) -> StoredGraph:
 
 
 def is_stored_graph(folder: Path) -> bool:
-    """Whether a folder is one that `gtjax convert` wrote."""
+    """Whether a folder of this machine is one that `gtjax convert` wrote."""
     return folder.is_dir() and (folder / FORMAT.manifest).is_file()

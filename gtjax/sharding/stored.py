@@ -25,6 +25,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from gtjax.core.errors import UserError
 from gtjax.core.hashed_folder import FolderFormat, FolderWriter, HashedFolder
+from gtjax.remote.folder import is_complete, open_folder, written_folder
 from gtjax.sharding.abstract import abstract_everywhere, abstract_parts, abstract_rows
 from gtjax.sharding.place import rows_by_number
 from gtjax.sharding.specs import BY_PART, BY_ROW, EVERYWHERE
@@ -164,14 +165,19 @@ def write_store(
 ) -> None:
     """Store the tree that `make` gives of the arrays it writes; `folder` is new, or empty."""
     json.dumps(dict(about))  # so that what is not JSON is noticed before the work
-    with FORMAT.written(folder) as to:
+    with written_folder(FORMAT, folder) as to:
         to.content |= {"holds": holds, "about": dict(about), "mesh": dict(mesh.shape)}
         to.content["tree"] = to_json(make(StoreWriter(to)))
 
 
+def is_stored(folder: str | Path) -> bool:
+    """Whether there is one."""
+    return is_complete(FORMAT, folder)
+
+
 def open_store(folder: str | Path) -> Store:
     """Open what `write_store` wrote; arrays are checked and read when they are placed."""
-    files = FORMAT.open(folder)
+    files = open_folder(FORMAT, folder)
     content = files.content
     try:
         tree = from_json(content["tree"])

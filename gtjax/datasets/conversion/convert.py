@@ -54,6 +54,8 @@ from gtjax.datasets.loading import load, located
 from gtjax.datasets.reader import ReadOptions
 from gtjax.graph import Graph, required_graph
 from gtjax.graph.stored import FORMAT, StoredGraph, is_stored_graph
+from gtjax.remote.address import address_of
+from gtjax.remote.folder import cached, check_new, upload_folder
 
 MOST_NAMES_BYTES = 4 * GIB  # of what nodes are called, as when the data is read into memory
 _BLOCK = 1 << 20
@@ -103,17 +105,38 @@ def convert(
 
     Args:
         data: Name of a data set, path, or graph.
-        folder: Which is not there yet, or empty.
+        folder: Which is not there yet, or empty; or an address, such as s3://bucket/graph: then it
+            is written to the cache folder first, and stored.
         options: What is added, and how features are stored.
         progress: Told how much is done.
         limits: Caps on what untrusted files may use; by default none for what is a stream.
         cache_dir: Where downloads are kept.
     """
-    options, folder = options or ConvertOptions(), Path(folder)
+    options, address = options or ConvertOptions(), address_of(folder)
     _check_target(folder)
     reading = ReadOptions(options.split, options.seed, limits or Limits(max_bytes=1 << 60))
     stream = _stream(data, options, reading, limits, cache_dir)
-    place = Workplace(folder, _source(stream, options))
+    source = _source(stream, options)
+    if address is None:
+        _write(Path(folder), stream, options, source, progress)
+        return StoredGraph.open(folder)
+    local = cached(address, f"converted-{source[:16]}")
+    if not is_stored_graph(local):  # else it was, and storing it was cut off
+        _write(local, stream, options, source, _part(progress, 0, 0.5))
+    upload_folder(FORMAT, local, address, _part(progress, 0.5, 1.0))
+    shutil.rmtree(local, ignore_errors=True)
+    return StoredGraph.open(address)
+
+
+def _write(
+    folder: Path,
+    stream: Stream | _Memory,
+    options: ConvertOptions,
+    source: str,
+    progress: Progress,
+) -> None:
+    """To a folder of this machine."""
+    place = Workplace(folder, source)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with place.opened():
@@ -129,7 +152,6 @@ def convert(
             f"cannot write to {place.folder}: {error.strerror or error}. What is done stays there: "
             f"the same command goes on with it, once there is room."
         ) from error
-    return StoredGraph.open(folder)
 
 
 @dataclass(frozen=True)
@@ -174,10 +196,10 @@ def _one_graph(graph: Graph) -> Graph:
     return graph
 
 
-def _check_target(folder: Path) -> None:
-    if is_stored_graph(folder):
+def _check_target(folder: str | Path) -> None:
+    if address_of(folder) is None and is_stored_graph(Path(folder)):
         raise UserError(f"{folder} holds a stored graph. Remove it, or name another folder.")
-    FORMAT.check_new(folder)
+    check_new(FORMAT, folder)
 
 
 def _source(stream: Stream | _Memory, options: ConvertOptions) -> str:
