@@ -12,6 +12,7 @@ import tyro
 from gtjax.cli.arguments import parse
 from gtjax.core.errors import UserError
 from gtjax.datasets.conversion import ConvertOptions
+from gtjax.remote.address import shown
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Convert:
     data: tyro.conf.Positional[str]
     """Name or path of a data set; with --check, the folder to check."""
     folder: tyro.conf.Positional[Path | None] = None
-    """New folder to write."""
+    """New folder to write, or an address such as s3://bucket/graph."""
     check: bool = False
     """Read a folder that was written, and hold everything in it to its hashes."""
     options: Annotated[ConvertOptions, tyro.conf.arg(name="")] = field(
@@ -59,5 +60,5 @@ def run(argv: list[str]) -> int:
         say("stopped; the same command goes on from here")
         raise
     seconds = time.monotonic() - started
-    print(f"{graph} in {arguments.folder}, {seconds:.1f} s")
+    print(f"{graph} in {shown(arguments.folder)}, {seconds:.1f} s")
     return 0

@@ -17,7 +17,7 @@ class Evaluate:
     """Metrics of a run's best parameters."""
 
     run: tyro.conf.Positional[Path]
-    """Folder of the run."""
+    """Folder of the run, or its address such as s3://bucket/run."""
     data: str | None = None
     """Another data set with the same features and classes."""
     json: bool = False

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 from gtjax.cli.arguments import parse
 from gtjax.core.errors import UserError
+from gtjax.distributed.slurm_batch import Batch
+from gtjax.remote.address import address_of, shown
 from gtjax.sharding.config import check_simulated
 
 if TYPE_CHECKING:
@@ -21,7 +27,7 @@ class Launch:
     last checkpoint when one is lost. The command and its options follow after "--".
 
     Without --processes: one process, which finds the others by itself. That is the way to run each
-    task under SLURM or Kubernetes."""
+    task under SLURM or Kubernetes; --slurm writes and submits the batch file that does it."""
 
     processes: int | None = None
     """Processes on this machine."""
@@ -33,6 +39,7 @@ class Launch:
     """Seconds that the others have to end by themselves after one is lost."""
     pin: bool = True
     """Give each process its own cores, if there are as many."""
+    batch: Annotated[Batch, tyro.conf.arg(name="")] = field(default_factory=Batch)
 
     def __post_init__(self) -> None:
         for name in ("processes", "devices_per_process"):
@@ -43,6 +50,8 @@ class Launch:
         for name in ("restarts", "grace"):
             if getattr(self, name) < 0:
                 raise ValueError(f"--{name} is not negative; found {getattr(self, name)}")
+        if self.batch.slurm and self.processes is not None:
+            raise ValueError("--processes is for one machine; with --slurm, say --nodes")
 
 
 def run(argv: list[str]) -> int:
@@ -62,7 +71,10 @@ def run(argv: list[str]) -> int:
     from gtjax.core.progress import say
     from gtjax.distributed.supervisor import Local, Supervisor
 
-    job = _job(rest[0], rest[1:], shared=arguments.processes is None)
+    shared = arguments.processes is None and not arguments.batch.slurm
+    job = _job(rest[0], rest[1:], shared=shared)
+    if arguments.batch.slurm:
+        return _submit(arguments, job)
     local = Local(arguments.processes, arguments.devices_per_process, arguments.pin)
     supervisor = Supervisor(
         job,
@@ -72,6 +84,37 @@ def run(argv: list[str]) -> int:
         say=lambda text: say(f"gtjax launch: {text}"),
     )
     return supervisor.run()
+
+
+def _submit(arguments: Launch, job: Job) -> int:
+    """Print the batch file, or hand it to SLURM."""
+    from gtjax.core.progress import say
+    from gtjax.distributed.slurm_batch import batch_file, log_of, submit
+    from gtjax.distributed.supervisor import ENTRY
+
+    run = job.run or Path(job.command[0])
+    # The log of a run in a store is written here.
+    run = (run if address_of(run) is None else Path(run.name)).absolute()
+    # Tasks may start elsewhere than here, and all have to find the same.
+    words = [str(run) if word == str(job.run) else word for word in job.command]
+    own = [f"--restarts={arguments.restarts}", f"--grace={arguments.grace:g}"]
+    if arguments.devices_per_process is not None:
+        own.append(f"--devices-per-process={arguments.devices_per_process}")
+    script = Path(sys.executable).with_name("gtjax")
+    entry = (str(script),) if script.is_file() else ENTRY
+    text = batch_file(arguments.batch, [*entry, "launch", *own, "--", *words], run)
+    if arguments.batch.dry_run:
+        print(text, end="")
+        return 0
+    run.parent.mkdir(parents=True, exist_ok=True)
+    number = submit(text)
+    say(
+        f"job {number}; its output goes to {log_of(run).replace('%j', number)}, the run to "
+        f"{shown(job.run or run)}. "
+        f"scancel --signal=TERM {number} saves and ends it; scancel {number} ends it."
+    )
+    print(number)
+    return 0
 
 
 def _job(command: str, options: list[str], *, shared: bool) -> Job:
@@ -90,7 +133,7 @@ def _job(command: str, options: list[str], *, shared: bool) -> Job:
             )
         out = config.out or new_run_path(config)
         first = (command, *options, *(() if config.out else ("--out", str(out))))
-        return Job(first, ("resume", str(out)), out)
+        return Job(first, ("resume", shown(out)), out)
     if command == "resume":
         from gtjax.cli.resume import parsed as parsed_resume
 

@@ -11,13 +11,21 @@ import traceback
 import gtjax
 from gtjax.cli.processes import is_one_of_several, leave
 from gtjax.core.errors import UserError
-from gtjax.distributed.exits import MISTAKE, ToldError
+from gtjax.distributed.exits import (
+    LOST,
+    MISTAKE,
+    JoinError,
+    ToldError,
+    is_started_again,
+    is_supervised,
+)
 
 # Imported only when it is called for, so that help does not wait for jax.
 COMMANDS = {
     "train": "train a model on a graph",
     "launch": "run a command in several processes, and keep it running",
     "resume": "continue a run from its last checkpoint",
+    "watch": "follow a run from another terminal",
     "evaluate": "measure a run's best parameters again",
     "runs": "list the runs in a folder, or compare some",
     "predict": "write class probabilities and embeddings of every node",
@@ -27,6 +35,7 @@ COMMANDS = {
     "partition": "cut a graph into parts, and show what crosses between them",
     "convert": "write a graph as mapped arrays, larger than memory if it has to be",
     "datasets": "list what can be loaded, or describe one data set",
+    "certificates": "make certificates for mTLS between the hosts of a run",
     "doctor": "check versions and devices, and say how to fix them",
 }
 
@@ -51,6 +60,10 @@ def main(argv: list[str] | None = None) -> int:
         return leave(code)
     except ToldError:  # the process where it went wrong has said what
         return leave(MISTAKE)
+    except JoinError as error:
+        if not (error.told and is_supervised()):  # else it stands above, in the same terminal
+            _mistake(str(error))
+        return leave(LOST if is_started_again() else MISTAKE)
     except UserError as error:
         return leave(_mistake(str(error)))
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
@@ -68,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _usage() -> str:
-    rows = (f"  {name:<10} {what}" for name, what in COMMANDS.items())
+    rows = (f"  {name:<12} {what}" for name, what in COMMANDS.items())
     commands = "\n".join(rows)
     return (
         f"usage: gtjax COMMAND [options]\n\n{commands}\n\ngtjax COMMAND --help tells the options."

@@ -28,7 +28,7 @@ def report_outcome(train: Callable[[], Result]) -> int:
         return LOST
     if is_first():
         print_metrics(result.values)
-        print(f"report: {result.folder / 'report.html'}")
+        print(f"report: {result.shown}/report.html")
     return FINISHED
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gtjax.cli.arguments import parse
+from gtjax.remote.address import shown
 
 if TYPE_CHECKING:
     from gtjax.graph import Graph
@@ -31,7 +32,7 @@ class PartitionArguments:
     seed: int = 0
     """The same seed gives the same parts."""
     out: Path | None = None
-    """New folder to write the graph to, part by part."""
+    """New folder to write the graph to, part by part; or an address such as s3://bucket/parts."""
     picture: Path | None = None
     """Picture of the parts and what crosses between them: .svg or .png."""
     json: bool = False
@@ -72,7 +73,7 @@ def run(argv: list[str]) -> int:
     if arguments.out is not None:
         with progress("writing", 1.0) as update:
             save_partition(arguments.out, graph, partition, progress=update)
-        say(f"wrote {arguments.out}")
+        say(f"wrote {shown(arguments.out)}")
     if arguments.json:
         known = {
             "graph": graph.name,

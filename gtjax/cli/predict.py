@@ -17,7 +17,7 @@ class Predict:
     Nodes and classes have their names where the data has them."""
 
     run: tyro.conf.Positional[Path]
-    """Folder of the run."""
+    """Folder of the run, or its address such as s3://bucket/run."""
     out: Path
     """File to write: .npz, or a table with a row per node as .parquet or .csv."""
     data: str | None = None

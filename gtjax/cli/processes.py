@@ -20,7 +20,11 @@ def joined(processes: Processes, parallel: ParallelConfig) -> None:
     if not is_one_of_several():
         simulate_devices(parallel)
         return
+    from gtjax.distributed.join import check_devices
+    from gtjax.distributed.team import this_team
+
     _silence_native_output()
+    check_devices(this_team())
     if warning and is_first():
         say(f"warning: {warning}")
 

@@ -15,7 +15,7 @@ from gtjax.core.allocator import keep_freed_memory
 from gtjax.core.errors import UserError
 from gtjax.core.progress import say
 from gtjax.distributed.exits import FINISHED
-from gtjax.distributed.join import Processes
+from gtjax.distributed.join import Processes, join
 from gtjax.runs.interrupt import StopRequest
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Resume:
     On any number of devices: what is not said here stays as it was, as far as it can."""
 
     run: tyro.conf.Positional[Path]
-    """Folder of the run."""
+    """Folder of the run, or its address such as s3://bucket/run."""
     steps: int | None = None
     """Another number of steps in all, also of a run that is finished."""
     strategy: str | None = None
@@ -55,7 +55,11 @@ def run(argv: list[str]) -> int:
     with StopRequest(ends=True, doing="starting") as stop:
         from gtjax.runs.run_folder import RunFolder
 
-        folder, config = RunFolder.open(arguments.run)
+        try:
+            folder, config = RunFolder.open(arguments.run)
+        except UserError as error:  # others wait, and are told
+            join(arguments.processes, problem=str(error))
+            raise
         longer, said = with_steps(folder, config, arguments.steps)
         if said and arguments.processes.process_id in (None, 0):
             say(said)
@@ -95,20 +99,21 @@ def with_steps(
     if result is None and steps is None:
         return config, ""
     if result is None:
-        from gtjax.runs.checkpoint_files import steps_in  # which waits for jax
+        from gtjax.runs.checkpoint import Checkpoints  # which waits for jax
 
-        taken = max(steps_in(folder.path / "checkpoints"), default=0)
+        with Checkpoints(folder.path, store=folder.store) as checkpoints:
+            taken = max(checkpoints.steps(), default=0)
     else:
         taken = result["steps"]
     if steps is not None and steps < max(1, taken):
         raise UserError(
-            f"--steps is their number in all, and at least the {taken} that {folder.path} has "
+            f"--steps is their number in all, and at least the {taken} that {folder.shown} has "
             f"taken; found {steps}"
         )
     if result and steps in (None, taken, config.steps):
         return None, (
-            f"{folder.path} is finished after {taken} steps. To train longer, give the steps in "
-            f"all: gtjax resume {shlex.quote(str(folder.path))} --steps {2 * taken}"
+            f"{folder.shown} is finished after {taken} steps. To train longer, give the steps in "
+            f"all: gtjax resume {shlex.quote(folder.shown)} --steps {2 * taken}"
         )
     if steps is None or steps == config.steps:
         return config, ""

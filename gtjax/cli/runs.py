@@ -25,7 +25,8 @@ class Runs:
     Two or more folders of runs are compared: their metrics, and the settings that differ."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]] = ()
-    """Folders that runs are in, by default runs/; or two or more runs to compare."""
+    """Folders that runs are in, by default runs/, or addresses such as s3://bucket/runs; or two or
+    more runs to compare."""
     picture: Path | None = None
     """Also draw the curves of all these runs: .svg or .png."""
     json: bool = False
@@ -60,7 +61,7 @@ def run(argv: list[str]) -> int:
         from gtjax.runs.curves import save_curves
 
         whole = [each for each in runs if each.state != "broken"]
-        names = [each.path.name for each in whole]
+        names = [Path(each.path).name for each in whole]
         save_curves([each.path for each in whole], names, arguments.picture)
     return 0
 

@@ -44,6 +44,8 @@ class Sampler:
 
     def __init__(self, team: Team):
         self._team, self.text = team, ""
+        self.communication: float | None = None  # share of a step, as last sampled
+        self.slow: dict[int, float] = {}  # who computes so many times as long as the median
         self._kinds: Mapping[str, str] = {}
         self._communicates = False
         self._turns, self._at, self._began = 0, 0.0, 0.0
@@ -96,12 +98,13 @@ class Sampler:
             self._spent = {kind: self._spent.get(kind, 0.0) + took for kind, took in now.items()}
         if not self._communicates:
             return
-        self.text = f"communication {max(0.0, share):.0%}"
-        if slow := stragglers(computing):
+        self.communication = max(0.0, share)
+        self.text = f"communication {self.communication:.0%}"
+        self.slow = {index: computing[index] / usual(computing) for index in stragglers(computing)}
+        if self.slow:
             named = ", ".join(
-                f"process {index} computes {computing[index] / usual(computing):.1f}x "
-                f"as long as the median"
-                for index in slow
+                f"process {index} computes {ratio:.1f}x as long as the median"
+                for index, ratio in self.slow.items()
             )
             self.text += f", slow: {named}"
 

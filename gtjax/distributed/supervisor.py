@@ -22,7 +22,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from gtjax.distributed.exits import FAILED, FINISHED, MISTAKE
+from gtjax.distributed.exits import FAILED, FINISHED, MISTAKE, SUPERVISED
+from gtjax.distributed.failures import note_failure
+from gtjax.remote.address import address_of
+from gtjax.remote.run_store import RunStore
 
 POLL_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 60.0
@@ -64,7 +67,7 @@ class Supervisor:
         self._job, self._local, self._say, self._entry = job, local, say, entry
         self._restarts, self._grace, self._backoff = restarts, grace, backoff
         self._workers: list[subprocess.Popen] = []
-        self._signals = 0
+        self._signals, self._starts = 0, 0
 
     def run(self) -> int:
         """Returns the exit code for the whole."""
@@ -77,16 +80,20 @@ class Supervisor:
                     return code
                 failures = 1 if newest_checkpoint(self._job.run) > before else failures + 1
                 if self._job.run is None or failures > self._restarts:
-                    self._say(f"{why}; giving up after {_times(failures)} without a new checkpoint")
+                    then = f"giving up after {_times(failures)} without a new checkpoint"
+                    self._tell(why, then)
                     return FAILED
                 seconds = min(LONGEST_BACKOFF_SECONDS, self._backoff * 2.0 ** (failures - 1))
-                self._say(
-                    f"{why}; starting again in {seconds:g} s from "
-                    f"{_from_where(newest_checkpoint(self._job.run))}"
-                )
+                where = _from_where(newest_checkpoint(self._job.run))
+                self._tell(why, f"starting again in {seconds:g} s from {where}")
                 self._sleep(seconds)
                 if self._signals:
                     return FAILED
+
+    def _tell(self, why: str, then: str) -> None:
+        """People, and the folder of the run."""
+        self._say(f"{why}; {then}")
+        note_failure(self._job.run, why, then)
 
     def _attempt(self) -> tuple[int, str]:
         """Start all processes, and wait until none is left."""
@@ -112,14 +119,15 @@ class Supervisor:
 
     def _start(self) -> None:
         count = self._local.processes
-        begun = self._job.run is not None and (self._job.run / "config.json").is_file()
+        begun = self._job.run is not None and is_begun(self._job.run)
         command = self._job.again if begun else self._job.command
         place: tuple[str, ...] = ()
         if count is not None:
             place = ("--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", str(count))
         if self._local.devices is not None:
             place += ("--devices-per-process", str(self._local.devices))
-        environment = os.environ | {"GTJAX_SUPERVISED": "1"}
+        self._starts += 1
+        environment = os.environ | {SUPERVISED: str(self._starts)}
         self._workers = []
         for index in range(count or 1):
             which = () if count is None else ("--process-id", str(index))
@@ -185,9 +193,20 @@ class Supervisor:
                 worker.send_signal(number)
 
 
+def is_begun(run: Path) -> bool:
+    """Whether there is a run to be continued."""
+    if (address := address_of(run)) is not None:
+        return RunStore.exists(address)
+    return (run / "config.json").is_file()
+
+
 def newest_checkpoint(run: Path | None) -> int:
     """Step of the newest checkpoint in the folder of a run; -1 if there is none."""
-    if run is None or not (run / "checkpoints").is_dir():
+    if run is None:
+        return -1
+    if (address := address_of(run)) is not None:
+        return max(RunStore.steps_at(address), default=-1)
+    if not (run / "checkpoints").is_dir():
         return -1
     names = (path.name for path in (run / "checkpoints").iterdir())
     return max((int(name) for name in names if name.isdecimal()), default=-1)

@@ -9,6 +9,7 @@ Everything that is told is JSON.
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,18 +100,23 @@ class Team:
 
     @contextmanager
     def mistakes_shared(self) -> Iterator[None]:
-        """A mistake in here in one process is one in all, instead of an endless wait."""
+        """A mistake in here in one process is one in all, instead of an endless wait.
+
+        The first says it, whose it is too: when it ends, jax ends the others at once.
+        """
         mistake: UserError | None = None
         try:
             yield
         except UserError as error:
             mistake = error
-        said = self.from_all(None if mistake is None else str(mistake))
-        if mistake is not None:
-            raise mistake
-        for each in said:
-            if each is not None:
-                raise ToldError(each)
+        here = None if mistake is None else [socket.gethostname(), str(mistake)]
+        for index, each in enumerate(self.from_all(here)):
+            if each is None:
+                continue
+            if index == 0 and mistake is not None and self.is_first:
+                raise mistake
+            said = each[1] if index == 0 else f"process {index} on {each[0]}: {each[1]}"
+            raise UserError(said) if self.is_first else ToldError(said)
 
     def turn(self, decide: Callable[[], Any]) -> Any:
         """As `from_first`, for what is decided again and again: what is past is forgotten.

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gtjax.distributed.exits import LOST
+from gtjax.distributed.exits import LOST, is_supervised
+from gtjax.distributed.failures import note_failure
 from gtjax.distributed.team import LostError, Team
 
 LEAST_SECONDS = 60.0  # that a turn may take, however short the others were
@@ -42,11 +43,6 @@ class Seen:
     beat: int
     host: str
     pid: int
-
-
-def is_supervised() -> bool:
-    """Whether a supervisor started this process, and starts it again."""
-    return bool(os.environ.get("GTJAX_SUPERVISED"))
 
 
 class Watchdog:
@@ -197,6 +193,8 @@ class Watchdog:
         )
         sys.stderr.write("\n".join(lines) + "\n")
         sys.stderr.flush()
+        why = "; ".join(line.removeprefix("gtjax: ") for line in lines[:-1])
+        note_failure(self._folder, why, f"process {self._team.index} ended after {seconds:.0f} s")
 
     @property
     def _stacks(self) -> Path:

@@ -20,8 +20,8 @@ from gtjax.planner.traced_rows import traced_rows, traced_times
 from gtjax.recipes.base import Pass
 from gtjax.recipes.recipes import recipes_of
 from gtjax.runs.config import TrainConfig
+from gtjax.runs.makers import Makers
 from gtjax.runs.optimiser import make_optimiser
-from gtjax.runs.program import Makers
 
 STEP = 1  # any: a step's shapes do not depend on it
 

@@ -2,7 +2,8 @@
 
 A checkpoint holds all that training changes and the best parameters so far, so one is enough both
 to continue and to predict. A run that is killed at any moment leaves whole ones; one that is
-damaged later is passed over for an older one.
+damaged later is passed over for an older one. Of a run in an object store a checkpoint counts once
+it is there: written on this machine only, it is none.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gtjax.core.errors import UserError
+from gtjax.remote.problems import DamagedError, StoreError
+from gtjax.remote.run_store import RunStore
 from gtjax.runs import several_seeds
 from gtjax.runs.checkpoint_files import (
     DamagedCheckpointError,
@@ -105,10 +108,19 @@ class Checkpoints:
 
     `about` is JSON that each checkpoint is to say of its run; it may be replaced at any time. Of
     several processes the first writes, and each reads for itself: none ever waits for another.
+    `store` is where the run is kept, if that is not its folder.
     """
 
-    def __init__(self, run: Path, *, keep: int = KEPT, about: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        run: Path,
+        *,
+        keep: int = KEPT,
+        about: Mapping[str, Any] | None = None,
+        store: RunStore | None = None,
+    ):
         self.folder = run.resolve() / "checkpoints"
+        self._store = store
         self.about = about or {}
         self.damaged: list[str] = []
         """What `restore` passed over, and why."""
@@ -117,6 +129,11 @@ class Checkpoints:
         self._bad: frozenset[int] = frozenset()
         self._background = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
+
+    @property
+    def shown(self) -> str:
+        """Where they are, as a user would name it."""
+        return str(self.folder) if self._store is None else f"{self._store.address}/checkpoints"
 
     @property
     def durable(self) -> int | None:
@@ -130,7 +147,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps there are checkpoints of, newest first; some may be damaged."""
-        return steps_in(self.folder)
+        return steps_in(self.folder) if self._store is None else self._store.steps()
 
     def save(self, snapshot: Snapshot) -> None:
         """Copy to the host, and write in the background, once what is being written is done.
@@ -163,10 +180,15 @@ class Checkpoints:
             raise
 
     def _read(self, step: int, like: Snapshot) -> Snapshot:
+        if self._store is not None:
+            try:
+                self._store.fetch_checkpoint(step)
+            except DamagedError as error:
+                raise DamagedCheckpointError(str(error)) from error
         manifest = self.manifest(step)
         if layouts(manifest) != [layout(leaf) for leaf in jax.tree.leaves(like)]:
             raise UserError(
-                f"{self.folder / str(step)} is of another model or optimiser: config.json is not "
+                f"{self.shown}/{step} is of another model or optimiser: config.json is not "
                 f"the one it was written with. Put that back, or start a new run."
             )
         arrays = read_arrays(self.folder, step, manifest)
@@ -189,7 +211,7 @@ class Checkpoints:
             else:
                 return jax.tree.map(_placed_like, found, like)
         if not self.damaged:
-            raise UserError(f"{self.folder}: no checkpoint yet; run `gtjax resume` first")
+            raise UserError(f"{self.shown}: no checkpoint yet; run `gtjax resume` first")
         raise UserError("\n".join(["there is no checkpoint that is whole:", *self.damaged]))
 
     def _finish_writing(self) -> None:
@@ -204,13 +226,15 @@ class Checkpoints:
     def _write(self, step: int, packed: Packed, about: dict[str, Any]) -> None:
         try:
             write_checkpoint(self.folder, step, packed, about)
+            if self._store is not None:
+                self._store.push_checkpoint(step)
         except Exception as error:
             last = "There is none before it."
             if self.durable is not None:
                 last = f"The last good checkpoint (step {self.durable}) is intact."
+            why = str(error) if isinstance(error, StoreError) else f"{reason(error)}."
             raise CheckpointError(
-                f"the checkpoint of step {step} could not be written to {self.folder}: "
-                f"{reason(error)}. {last}"
+                f"the checkpoint of step {step} could not be written to {self.shown}: {why} {last}"
             ) from error
         self._whole, self._bad = self._whole | {step}, self._bad - {step}
         self._remove_others(step)
@@ -223,6 +247,9 @@ class Checkpoints:
             self._whole -= {each}
             with contextlib.suppress(OSError):  # it is tried again after the next one
                 remove_checkpoint(self.folder, each)
+        if self._store is not None:
+            with contextlib.suppress(StoreError):
+                self._store.remove_checkpoints(set(there) - set(kept))
 
     def __enter__(self) -> Checkpoints:
         return self

@@ -26,6 +26,7 @@ from gtjax.core.errors import UserError
 from gtjax.nn import models
 from gtjax.nn.config import TransformerConfig, setting_of
 from gtjax.recipes.config import RecipeConfig, SmoothConfig
+from gtjax.remote.address import shown
 from gtjax.sharding.config import ParallelConfig
 from gtjax.tasks import base as tasks
 from gtjax.tasks.config import TaskConfig
@@ -131,13 +132,14 @@ class TrainConfig:
     allows, else one after the other. Metrics are then means, with deviations; predictions are the
     mean of all."""
     out: Path | None = None
-    """Folder of the run; by default a new one under runs/."""
+    """Folder of the run, by default a new one under runs/; or an address such as
+    s3://bucket/run."""
     task: str = tasks.DEFAULT
     """What is asked: "node" (classification), "node_regression", "link", "graph" and
     "graph_regression" (of many graphs); "auto" is what the labels say; your own is module:Class."""
     metric: str = "auto"
-    """What is validated, such as accuracy, roc_auc or mae; "auto" is what suits the task and its
-    data; your own is a function, module:function, that gives more for better."""
+    """What is validated, such as accuracy, roc_auc, cross_entropy or mae; "auto" is what suits the
+    task and its data; your own is a function, module:function, that gives more for better."""
     weights: Path | None = None
     """Parameters to start from, a safetensors file of `TrainedRun.save_weights`."""
     eval_every: int = 10
@@ -283,7 +285,11 @@ def to_mapping(config: Any) -> dict[str, Any]:
     values = dataclasses.asdict(config)
     if isinstance(config, TrainConfig):
         values["model"] = {"name": models.model_name(config.model), **values["model"]}
-    return json.loads(json.dumps(values, default=str))
+    return json.loads(json.dumps(values, default=_text))
+
+
+def _text(value: Any) -> str:
+    return shown(value) if isinstance(value, Path) else str(value)
 
 
 def from_mapping(kind: type[T], table: Any, where: str) -> T:

@@ -12,12 +12,12 @@ from gtjax.runs.run_folder import RunFolder
 _INK = "#7f8791"  # reads on white and on black
 
 
-def save_curves(runs: Sequence[Path], names: Sequence[str], path: Path) -> None:
+def save_curves(runs: Sequence[str | Path], names: Sequence[str], path: Path) -> None:
     """Training loss and validated metric over the steps, as .svg or .png."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    shown = [(name, RunFolder(run, writes=False)) for run, name in zip(runs, names, strict=True)]
+    shown = [(name, RunFolder.at(run, writes=False)) for run, name in zip(runs, names, strict=True)]
     curves = [(name, folder, rows) for name, folder in shown if (rows := folder.metrics())]
     if not curves:
         raise UserError("--picture draws steps that were taken; none of these runs has any yet")

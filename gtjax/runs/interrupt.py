@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from gtjax.distributed.exits import is_supervised
+
 PATIENCE_SECONDS = 2.0  # that a command has to end by itself after the second signal
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -69,7 +71,10 @@ class StopRequest:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self._signalled = True
         self._heard()
-        self._restore()
+        # SLURM signals every process of a step, and the supervisor passes its signal on: that is
+        # one request. Who is asked twice ends by the supervisor.
+        if not is_supervised():
+            self._restore()
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
@@ -84,7 +89,7 @@ class StopRequest:
             _write(f"gtjax: stopping {when}; press again to end at once")
 
     def _asked_twice(self, number: int) -> None:
-        if self._ends:
+        if self._ends and not is_supervised():
             _write("gtjax: interrupted")
             os._exit(128 + number)
 

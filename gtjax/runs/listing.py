@@ -11,6 +11,8 @@ from typing import Any
 
 from gtjax.core.errors import UserError
 from gtjax.nn.models import DEFAULT
+from gtjax.remote.address import address_of
+from gtjax.remote.run_store import RunStore
 from gtjax.runs.asked import FILE as ASKED
 from gtjax.runs.run_folder import RunFolder
 from gtjax.runs.running import FILE as RUNNING
@@ -27,7 +29,7 @@ _SPLITS = ("train", "val", "test")
 class RunSummary:
     """What there is to say of a run in a line."""
 
-    path: Path
+    path: Path | str  # or address
     state: str  # finished, interrupted, running, unknown (on another machine) or broken
     problem: str | None = None  # why it is broken
     date: str | None = None
@@ -46,16 +48,21 @@ class RunSummary:
         return dataclasses.asdict(self) | {"path": str(self.path)}
 
 
-def is_run(folder: Path) -> bool:
+def is_run(folder: str | Path) -> bool:
     """Whether a run was begun there."""
+    if (address := address_of(folder)) is not None:
+        return RunStore.exists(address)
+    folder = Path(folder)
     try:
         return any((folder / name).exists() for name in _FILES)
     except OSError:  # of somebody else
         return False
 
 
-def find_runs(folder: Path) -> list[Path]:
-    """The folder if it is one of a run, else those of runs in it."""
+def find_runs(folder: Path) -> list[Path] | list[str]:
+    """The folder if it is one of a run, else those of runs in it; of an address, addresses."""
+    if (address := address_of(folder)) is not None:
+        return RunStore.find(address)
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder: name one of runs, such as runs/")
     return list(_found(folder, DEPTH))
@@ -82,10 +89,11 @@ def finished_result(folder: RunFolder) -> dict[str, Any] | None:
     return result if result.get("config", {}).get("steps") == config["steps"] else None
 
 
-def read_run(path: Path) -> RunSummary:
+def read_run(path: str | Path) -> RunSummary:
     """What the folder of a run tells; one that cannot be read is told as broken."""
     try:
-        return _read(RunFolder(path, writes=False))
+        read = _read(RunFolder.at(path, writes=False))
+        return read if address_of(path) is None else dataclasses.replace(read, path=path)
     except (UserError, OSError, ValueError) as error:
         return RunSummary(path, "broken", problem=str(error))
     except (AttributeError, KeyError, TypeError) as error:

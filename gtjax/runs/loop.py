@@ -27,11 +27,15 @@ from gtjax.batching.table import BATCHINGS
 from gtjax.core.compiled_programs import keep_compiled
 from gtjax.core.errors import UserError
 from gtjax.core.progress import Progress, progress, say
-from gtjax.distributed.join import topology
+from gtjax.distributed.exits import is_supervised
+from gtjax.distributed.failures import note_failure
+from gtjax.distributed.join import hosts_of, topology
+from gtjax.distributed.shared_folder import check_seen_by_all
 from gtjax.distributed.team import LostError, Team, this_team
-from gtjax.distributed.watchdog import Watchdog, is_supervised
+from gtjax.distributed.watchdog import Watchdog
 from gtjax.graph import Graph, Names, StoredGraph, required_graph
 from gtjax.planner import Plan, slower_than_one
+from gtjax.remote.address import address_of
 from gtjax.runs.asked import note_resumption, note_start
 from gtjax.runs.checkpoint import Checkpoints, DamagedCheckpointError, Snapshot
 from gtjax.runs.config import TrainConfig, checked_config, from_mapping, to_mapping, with_model
@@ -52,11 +56,12 @@ from gtjax.runs.replan import Watch, kept_promise
 from gtjax.runs.report.seen import Seen
 from gtjax.runs.report.story import write_report
 from gtjax.runs.result import Result, result_values
-from gtjax.runs.run_folder import RunFolder
+from gtjax.runs.run_folder import RunFolder, new_run_path
 from gtjax.runs.run_graph import check_same_graph, keep_graph, to_load
 from gtjax.runs.running import noted_as_running
 from gtjax.runs.seeds_in_turn import train_in_turn, why_in_turn
 from gtjax.runs.several_seeds import initial_state
+from gtjax.runs.status import Status
 from gtjax.runs.stepper import Evaluator, evaluator
 from gtjax.runs.stopwatch import Stopwatch
 from gtjax.runs.trust import trust, trust_measured
@@ -117,7 +122,7 @@ def fit(
     if isinstance(graph, str | Path):
         config, graph = to_load(config, graph)
     elif isinstance(graph, StoredGraph):
-        config = dataclasses.replace(config, data=str(graph.folder.resolve()))
+        config = dataclasses.replace(config, data=graph.address)
     elif not callable(graph):
         graph = required_graph(graph, "fit")
         config = dataclasses.replace(config, data=graph.name or "graph")
@@ -219,6 +224,13 @@ class Run:
         self.plan = plan
         if folder is not None:
             self.folder = dataclasses.replace(folder, writes=team.is_first)
+
+            def take() -> None:
+                self.folder = folder.to_train()
+
+            team.from_first(take)
+        elif address_of(new := config.out or new_run_path(config)) is None:
+            check_seen_by_all(team, new.parent)  # before planning, which may take minutes
         # Of processes that a supervisor asks all at once, one answers.
         self.stop.speaks = team.is_first or not is_supervised()
         try:
@@ -229,7 +241,7 @@ class Run:
             ):
                 settled = self._settled(config, update, folder)
         except _Asked:
-            where = "nothing is saved yet" if folder is None else f"{folder.path} is as it was"
+            where = "nothing is saved yet" if folder is None else f"{folder.shown} is as it was"
             raise Interrupted(f"stopped while planning; {where}") from None
         self.config, self.facts, self.task = settled.config, settled.facts, settled.task
         self.stored_plan = settled.plan
@@ -311,10 +323,13 @@ class Run:
         """In a new folder, with the graph that is to be kept there."""
 
         def create() -> str:
-            return str(RunFolder.create(self.config).path)
+            self.folder = RunFolder.create(self.config)
+            return self.folder.shown
 
-        path = Path(self.team.from_first(create))
-        self.folder = RunFolder(path, writes=self.team.is_first)
+        path = self.team.from_first(create)
+        with self.team.mistakes_shared():
+            if not self.team.is_first:
+                self.folder = RunFolder.at(path, writes=False)
         note_start(self.folder, self.asked, command)
         self._describe_data()
         kept = self.config.runtime.keep_graph
@@ -323,7 +338,7 @@ class Run:
         elif self.team.is_first and (kept == "always" or (keep is not None and kept == "auto")):
             keep_graph(self.folder, self.source.graph, always=kept == "always", show=self.show)
         if self.show:
-            say(f"{self.facts.text}\nrun folder: {self.folder.path}")
+            say(f"{self.facts.text}\nrun folder: {self.folder.shown}")
             if self.plan is not None:
                 say(f"plan: {self.plan.flip}")
             self._remark_on_one()
@@ -335,6 +350,8 @@ class Run:
 
     def from_checkpoint(self, command: str | None = None) -> Result:
         """In the folder of the run."""
+        if self.folder.store is None:
+            check_seen_by_all(self.team, self.folder.path)
         if self.team.is_first:
             note_resumption(self.folder, self.asked, command)
         self.folder.write_json("config.json", to_mapping(self.config))
@@ -375,7 +392,7 @@ class Run:
             if self.show:
                 say(f"skipping a checkpoint: {problems[0]}")
         if snapshot is None and damaged:
-            raise UserError(f"no checkpoint of {self.folder.path} is good: {'; '.join(damaged)}")
+            raise UserError(f"no checkpoint of {self.folder.shown} is good: {'; '.join(damaged)}")
         if snapshot is None:
             snapshot = self._first()
         else:
@@ -384,7 +401,7 @@ class Run:
         self.rows = self.folder.metrics(up_to_step=step)
         self.folder.rewrite_metrics(self.rows)
         if self.show:
-            say(f"{self.facts.text}\nresuming {self.folder.path} at step {step}")
+            say(f"{self.facts.text}\nresuming {self.folder.shown} at step {step}")
         return snapshot
 
     def _in_turn(self, reason: str) -> Result:
@@ -399,7 +416,8 @@ class Run:
                 return run.from_the_start() if begun is None else run.from_checkpoint()
             except Interrupted as stopped:
                 said = (
-                    f"stopped in seed {config.seed}; continue with: gtjax resume {self.folder.path}"
+                    f"stopped in seed {config.seed}; continue with: gtjax resume "
+                    f"{self.folder.shown}"
                 )
                 raise Interrupted(said) from stopped
 
@@ -416,22 +434,29 @@ class Run:
     def _run(self, begin: Callable[[Checkpoints], Snapshot]) -> Result:
         if self.config.seeds > 1 and (reason := why_in_turn(self)):
             return self._in_turn(reason)
+        hosts = hosts_of(self.team)
+        self.status = Status(self.folder, self.config.steps, hosts)
+        self.status.doing("starting")
         if self.team.count > 1:
-            where = topology(self.team)
             mesh = self.program.spread.shape
             if self.show:
-                say(f"{where}; mesh node={mesh.node}, feature={mesh.feature}")
+                say(f"{topology(hosts)}; mesh node={mesh.node}, feature={mesh.feature}")
         with (
             self.stop,
             self._lost_is_known(),
             noted_as_running(self.folder),
-            Checkpoints(self.folder.path, keep=self.config.runtime.checkpoint_keep) as checkpoints,
+            Checkpoints(
+                self.folder.path,
+                keep=self.config.runtime.checkpoint_keep,
+                store=self.folder.store,
+            ) as checkpoints,
             EventWriter(
                 self.folder.path, self.config.runtime.tensorboard and self.team.is_first
             ) as events,
         ):
             with self.clock.on("first parameters"):
                 snapshot = begin(checkpoints)
+            self.status.doing("preparing")
             self.began_at = int(snapshot.state.step)
             turns = None
             batches = None if self.asked_to_stop() else self._batches_unless_asked()
@@ -442,13 +467,17 @@ class Run:
                     snapshot = turns.run(snapshot)
             with self.clock.on("waiting for checkpoints"):
                 checkpoints.save(snapshot)
-        if turns is None or (turns.stopped and int(snapshot.state.step) < self.config.steps):
+        step = int(snapshot.state.step)
+        if turns is None or (turns.stopped and step < self.config.steps):
+            self.status.doing(f"stopped at step {step}")
             raise Interrupted(
-                f"stopped at step {int(snapshot.state.step)}; continue with: "
-                f"gtjax resume {self.folder.path}"
+                f"stopped at step {step}; continue with: gtjax resume {self.folder.shown}"
             )
+        self.status.doing("report")
         with self._lost_is_known(), self.stop.during("the report"):
-            return self._result(snapshot, turns.evaluator, turns.sampler.shares)
+            result = self._result(snapshot, turns.evaluator, turns.sampler.shares)
+        self.status.doing("finished")
+        return result
 
     def asked_to_stop(self) -> bool:
         """Whether any process was, as far as the first knows: the same answer in all."""
@@ -497,7 +526,7 @@ class Run:
                 self.facts.fingerprint,
                 self.program.settings,
                 self.program.spread,
-                self.folder.path,
+                self.folder.shown,
                 partition=partition,
                 progress=update,
             )
@@ -511,7 +540,18 @@ class Run:
             if self.team.is_alone or "RESOURCE_EXHAUSTED" in str(error):
                 raise
             said = str(error).splitlines()[0]
-            raise LostError(f"another process of this run is gone: {said}") from error
+            lost = LostError(f"another process of this run is gone: {said}")
+            self._note_lost(lost)
+            raise lost from error
+        except LostError as lost:
+            self._note_lost(lost)
+            raise
+
+    def _note_lost(self, lost: LostError) -> None:
+        """In the folder; a supervisor notes it by itself."""
+        if not is_supervised():
+            why = f"process {self.team.index}: {lost}"
+            note_failure(getattr(self, "folder", None) and self.folder.path, why, "it ended")
 
     def _result(
         self, snapshot: Snapshot, measure: Evaluator, shares: dict[str, float] | None
@@ -542,7 +582,8 @@ class Run:
             names = Names(self.source.node_names, self.facts.class_names)
             seen = Seen(self.task, outputs, measure.batch, names)
             write_report(self.folder, self.facts, values, self.rows, seen)
-        return Result(self.folder.path, values)
+            self.folder.flush()
+        return Result(self.folder.path, values, self.folder.shown)
 
     def _remark_on_one(self, measured: float | None = None) -> None:
         """Say once that one device would be faster, as far as a plan knows."""

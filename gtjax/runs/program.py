@@ -27,23 +27,23 @@ from gtjax.batching.sparse import readable, sparse_forms
 from gtjax.batching.table import BATCHINGS
 from gtjax.core.errors import UserError, one_of
 from gtjax.graph import Graph
-from gtjax.nn import Inputs, Sizes
+from gtjax.nn import Inputs
 from gtjax.nn.config import setting_of
 from gtjax.nn.inputs import Watch
-from gtjax.nn.models import model_entry, model_name
-from gtjax.nn.shapes import embedding_width
+from gtjax.nn.models import model_name
 from gtjax.recipes.base import Loss, Pass
 from gtjax.recipes.recipes import recipes_of
 from gtjax.recipes.smooth import smoother_of
 from gtjax.runs.config import TrainConfig
 from gtjax.runs.facts import GraphFacts
+from gtjax.runs.makers import Makers
 from gtjax.runs.optimiser import make_optimiser
 from gtjax.runs.receptive_field import receptive_field, says_how_far
 from gtjax.sharding.abstract import abstract_everywhere
 from gtjax.sharding.mesh import Spread, spread
 from gtjax.sharding.neighbours import BoundNeighbours
 from gtjax.sharding.place import place_everywhere
-from gtjax.sharding.recording import Call, RecordingNeighbours, forms_of
+from gtjax.sharding.recording import RecordingNeighbours, forms_of
 from gtjax.sharding.sparse import SpreadRows
 from gtjax.sharding.specs import EVERYWHERE
 from gtjax.strategies import WIRES
@@ -340,65 +340,6 @@ class Program:
             for split in splits
             for name, value in self.task.metrics(outputs, targets, split).items()
         }
-
-
-class Makers:
-    """Makes the encoder, and the head on top of it, from random streams; knows what they ask."""
-
-    def __init__(self, config: TrainConfig, graph: Graph | GraphFacts, task: Task):
-        model = config.model
-        name = model_name(model)
-        self._model, self._task, self._entry = model, task, model_entry(name)
-        has_positions = setting_of(model, "positional") != "none"
-        self.sizes = Sizes(
-            features=graph.num_features,
-            edge_features=graph.num_edge_features,
-            positional=setting_of(model, "positional_size") if has_positions else 0,
-            classes=graph.num_classes,
-        )
-        cls = self._entry.load()
-        if not issubclass(cls, nnx.Module):
-            raise UserError(f"model {name}: a model is a flax.nnx.Module; found {cls!r}")
-
-        def drawn() -> nnx.Module:
-            return self.encoder(nnx.Rngs(params=0))
-
-        shapes = nnx.eval_shape(drawn)
-        _check_state(name, shapes)
-        self.reads_sparse: bool = getattr(shapes, "reads_sparse", False)
-        self.calls: list[Call] = []  # of ops, in training and then in evaluation
-        try:
-            for key in (jax.random.key(0), None):
-                self._width = embedding_width(
-                    drawn,
-                    self.sizes,
-                    lambda degree_n: RecordingNeighbours(degree_n, self.calls),
-                    key=key,
-                    multilabel=graph.is_multilabel,
-                )
-        except ValueError as error:
-            raise UserError(f"model {name}: {error}") from error
-
-    def encoder(self, rngs: nnx.Rngs) -> nnx.Module:
-        """The model."""
-        return self._entry.make(self._model, self.sizes, rngs=rngs)
-
-    def head(self, rngs: nnx.Rngs) -> nnx.Module:
-        """What the task puts on top."""
-        dropout, dtype = (setting_of(self._model, what) for what in ("dropout", "dense_dtype"))
-        return self._task.head(self._width, dropout=dropout, dtype=dtype, rngs=rngs)
-
-
-def _check_state(name: str, model: nnx.Module) -> None:
-    """A step is a function of parameters alone: nothing else may change from step to step."""
-    for path, value in nnx.to_flat_state(nnx.state(model)):
-        if not isinstance(value, nnx.Param):
-            where = ".".join(map(str, path))
-            raise UserError(
-                f"model {name}: all that it holds are parameters (nnx.Param); {where} is "
-                f"{type(value).__name__}. Take randomness from inputs.noise, and normalise with "
-                f"gtjax.nn.norm."
-            )
 
 
 def _of_pass(watch: Watch | None, number: int) -> Watch | None:

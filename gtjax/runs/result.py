@@ -20,10 +20,19 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run: the folder it left, and what its `result.json` holds."""
+    """What came of a run: the folder it left, and what its `result.json` holds.
+
+    A run in a store has its files also in `folder`, on this machine, until it is resumed.
+    """
 
     folder: Path
     values: dict[str, Any]
+    address: str = ""  # of the run, if it is in a store; else the folder again
+
+    @property
+    def shown(self) -> str:
+        """Where it is, as a user would name it."""
+        return self.address or str(self.folder)
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]

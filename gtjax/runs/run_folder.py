@@ -1,4 +1,8 @@
-"""The folder of a run: resolved config, metrics as they come, the result; written atomically."""
+"""The folder of a run: resolved config, metrics as they come, the result; written atomically.
+
+At an address such as s3://bucket/run it is worked on in a folder of this machine, and stored from
+there (`gtjax.remote.run_store`): when `flush` is called, and with every checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,8 @@ from typing import Any
 
 from gtjax.core.errors import UserError
 from gtjax.nn.models import register_model
+from gtjax.remote.address import address_of
+from gtjax.remote.run_store import RunStore
 from gtjax.runs.config import TrainConfig, read_config, to_mapping
 
 PACKAGES = ("gtjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy")
@@ -30,11 +36,24 @@ class RunFolder:
 
     path: Path
     writes: bool = True
+    store: RunStore | None = None  # where it is kept, if that is not `path`
+
+    @property
+    def shown(self) -> str:
+        """Where it is, as a user would name it."""
+        return str(self.path) if self.store is None else self.store.address
 
     @staticmethod
     def create(config: TrainConfig) -> RunFolder:
         """A new folder with the resolved config; never one that holds another run."""
         path = config.out or new_run_path(config)
+        if (address := address_of(path)) is not None:
+            store = RunStore(address, writes=True)
+            store.create()
+            folder = RunFolder(store.local, store=store)
+            folder.write_json("config.json", to_mapping(config))
+            folder.flush()
+            return folder
         if any((path / name).exists() for name in ("config.json", "metrics.jsonl", "checkpoints")):
             raise UserError(f"--out names a new folder; {path} holds a run. Remove or rename it.")
         try:
@@ -53,13 +72,30 @@ class RunFolder:
 
         `model` is the class of the model, where it cannot be imported by the name that is stored.
         """
-        path = Path(path)
-        if not (path / "config.json").is_file():
-            raise UserError(f"{path}: not the folder of a run (it has no config.json)")
+        folder = RunFolder.at(path)
+        if not (folder.path / "config.json").is_file():
+            raise UserError(f"{folder.shown}: not the folder of a run (it has no config.json)")
         if model is not None:
-            stored = RunFolder(path).read_json("config.json")
+            stored = folder.read_json("config.json")
             register_model(stored["model"]["name"], model)
-        return RunFolder(path), read_config(path / "config.json")
+        return folder, read_config(folder.path / "config.json")
+
+    @staticmethod
+    def at(path: str | Path, *, writes: bool = True) -> RunFolder:
+        """The folder at a path or an address, whether a run is there or not."""
+        if (address := address_of(path)) is None:
+            return RunFolder(Path(path), writes)
+        store = RunStore(address, writes=False)
+        store.pull()
+        return RunFolder(store.local, writes, store)
+
+    def to_train(self) -> RunFolder:
+        """As the process that writes has it: of a run in a store it becomes the only writer."""
+        if self.store is None or self.store.writes:
+            return self
+        store = RunStore(self.store.address, writes=True)
+        store.pull()
+        return RunFolder(store.local, store=store)
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file; a reader sees the old one or the new one, never a part."""
@@ -82,6 +118,23 @@ class RunFolder:
         with self.writing(name):
             part.write_text(text, encoding="utf-8")
             part.replace(target)
+        self.changed(name)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        if self.writes:
+            (self.path / name).unlink(missing_ok=True)
+            self.changed(name)
+
+    def changed(self, name: str) -> None:
+        """A file was written or removed: it is stored with the next `flush`."""
+        if self.store is not None and self.writes:
+            self.store.changed(name)
+
+    def flush(self) -> None:
+        """Store what was written since the last time, where the run is in a store."""
+        if self.store is not None and self.writes:
+            self.store.flush()
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Add lines to metrics.jsonl."""
@@ -93,6 +146,7 @@ class RunFolder:
             (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file,
         ):
             file.writelines(lines)
+        self.changed("metrics.jsonl")
 
     @contextmanager
     def writing(self, name: str) -> Iterator[None]:
@@ -102,7 +156,7 @@ class RunFolder:
         except OSError as error:
             raise UserError(
                 f"{self.path / name} cannot be written: {error.strerror}. Checkpoints that are "
-                f"whole stay so: make room, then gtjax resume {self.path}"
+                f"whole stay so: make room, then gtjax resume {self.shown}"
             ) from error
 
     def metrics(self, up_to_step: int | None = None) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from gtjax.core.errors import UserError
 from gtjax.core.progress import say
 from gtjax.datasets import load, save_npz
 from gtjax.graph import Graph
+from gtjax.remote.address import shown
 from gtjax.runs.config import TrainConfig
 from gtjax.runs.run_folder import RunFolder
 
@@ -27,7 +28,7 @@ def to_load(config: TrainConfig, data: str | Path) -> tuple[TrainConfig, Callabl
 
     A path is stored in full, so that the run can be resumed from any folder.
     """
-    name = str(data)
+    name = shown(data)
     with contextlib.suppress(OSError, ValueError):  # no usable path: `load` says why
         name = str(Path(data).resolve()) if Path(data).exists() else name
     config = dataclasses.replace(config, data=name)
@@ -41,6 +42,7 @@ def keep_graph(folder: RunFolder, graph: Graph, *, always: bool = False, show: b
     if always or size <= SMALL_BYTES:
         with folder.writing(STORED):
             save_npz(graph, folder.path / STORED)
+        folder.changed(STORED)
     elif show:
         say(
             f"the graph ({size / 1e9:.2g} GB) is not stored with the run; to evaluate it later, "
@@ -65,7 +67,7 @@ def check_same_graph(folder: RunFolder, graph: Graph) -> None:
     known = folder.read_json("data.json")
     if known and known["facts"]["fingerprint"] != graph.fingerprint:
         raise UserError(
-            f"{graph.name} is not the graph that {folder.path} was trained on "
+            f"{graph.name} is not the graph that {folder.shown} was trained on "
             f"({known['facts']['text']}): it has changed, or it was given in Python. Name the "
             f"right one, or on purpose another, with --data; to train on it, start a new run."
         )

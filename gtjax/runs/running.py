@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from gtjax.remote.problems import StoreError
 from gtjax.runs.run_folder import RunFolder
 
 FILE = "running.json"
@@ -21,11 +22,13 @@ def noted_as_running(folder: RunFolder) -> Iterator[None]:
     folder.write_json(
         FILE, {"host": socket.gethostname(), "process": own, "began": _beginning(own)}
     )
+    folder.flush()
     try:
         yield
     finally:
-        if folder.writes:
-            (folder.path / FILE).unlink(missing_ok=True)
+        folder.remove(FILE)
+        with suppress(StoreError):  # what went wrong first is what counts; results are told of
+            folder.flush()
 
 
 def is_running(known: dict[str, Any] | None) -> bool | None:

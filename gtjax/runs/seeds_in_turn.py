@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gtjax.core.errors import UserError
 from gtjax.core.progress import say
+from gtjax.remote.address import inside
 from gtjax.runs.checkpoint import Best, Checkpoints, Snapshot
 from gtjax.runs.config import TrainConfig
 from gtjax.runs.listing import finished_result
@@ -64,19 +66,23 @@ def train_in_turn(run: Run, train: Callable[[TrainConfig, RunFolder | None], Res
     check_can_take_turns(run)
     results = []
     for number in range(config.seeds):
-        path = folder.path / f"seed-{config.seed + number}"
+        path = inside(folder.shown, f"seed-{config.seed + number}")
         runtime = dataclasses.replace(config.runtime, keep_graph="never")
         own = dataclasses.replace(
-            config, seed=config.seed + number, seeds=1, out=path, runtime=runtime
+            config, seed=config.seed + number, seeds=1, out=Path(path), runtime=runtime
         )
-        begun = RunFolder(path) if (path / "config.json").is_file() else None
+        there = RunFolder.at(path)
+        begun = there if (there.path / "config.json").is_file() else None
         if run.show:
             say(f"seed {own.seed}, the {number + 1}. of {config.seeds}")
         known = None if begun is None else finished_result(begun)
         done = known is not None and known["config"]["steps"] == own.steps
-        results.append(Result(path, known) if known and done else train(own, begun))
+        results.append(
+            Result(there.path, known, there.shown) if known and done else train(own, begun)
+        )
     snapshot = _together(run, results)
-    with Checkpoints(folder.path, about={"seeds": config.seeds}) as checkpoints:
+    about = {"seeds": config.seeds}
+    with Checkpoints(folder.path, about=about, store=folder.store) as checkpoints:
         checkpoints.save(snapshot)
     run.rows = _mean_rows(results)
     folder.rewrite_metrics(run.rows)
@@ -90,7 +96,8 @@ def _together(run: Run, results: list[Result]) -> Snapshot:
     shapes = Snapshot.shapes(Program(config, run.facts, run.task))
     found = []
     for result in results:
-        with Checkpoints(result.folder) as checkpoints:
+        folder = RunFolder.at(result.shown)
+        with Checkpoints(folder.path, store=folder.store) as checkpoints:
             found.append(checkpoints.restore(shapes))
     last = max(found, key=lambda each: int(each.state.step))
     state = stacked([each.state for each in found])._replace(step=last.state.step)

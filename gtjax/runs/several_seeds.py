@@ -1,11 +1,10 @@
-"""Several seeds in one program: `--seeds 5` costs little more than one on a graph that is small.
+"""Several seeds in one program: `--seeds 5` starts, traces and compiles once for all.
 
-A step of a small graph is bound by what has to be done once, such as reading the edges, the
-features and the instructions. So parameters and the optimiser's state get a first axis, a row a
-seed, and `jax.vmap` runs them side by side; ops along edges go through the edges once, with the
-seeds as further heads (`pallas_kernels/vmapped.py`). Memory grows with the number of seeds. Every
-seed takes the steps that it would take alone, keeps its own best parameters, and stops choosing
-when it would have stopped.
+On a small graph that is most of a run. Parameters and the optimiser's state get a first axis, a row
+a seed, and `jax.vmap` runs them side by side; ops along edges go through the edges once, with the
+seeds as further heads (`pallas_kernels/native/call.py`). Steps themselves were not seen to become
+cheaper, and memory grows with the number of seeds. Every seed takes the steps that it would take
+alone, keeps its own best parameters, and stops choosing when it would have stopped.
 """
 
 from __future__ import annotations

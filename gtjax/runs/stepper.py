@@ -63,11 +63,15 @@ class Evaluator(Protocol):
 
 
 class CompiledTrainer:
-    """Steps by one program, several in one dispatch; it overwrites its state."""
+    """Steps by one program, several in one dispatch; it overwrites its state.
+
+    Of several seeds, losses are [steps, seeds].
+    """
 
     def __init__(self, program: Program, state: State, batch: Batch, most: int):
-        self._program = program
-        self.compiled = program.compiled(state, batch, most)
+        self._program, self._several = program, program.config.seeds > 1
+        advance = partial(several_seeds.advance, program) if self._several else program.advance
+        self.compiled = program.compiled_as(advance, state, batch, most)
         self.peak_bytes = peak_bytes(self.compiled)
 
     def advance(
@@ -80,15 +84,21 @@ class CompiledTrainer:
 
     def find_not_finite(self, state: State, batch: Any) -> str:
         """By a program that looks at every activation."""
-        return find_not_finite(self._program, state, batch)
+        find = several_seeds.find_not_finite_seed if self._several else find_not_finite
+        return find(self._program, state, batch)
 
 
 class CompiledEvaluator:
-    """Evaluation by one program, on a batch of the whole graph."""
+    """Evaluation by one program, on a batch of the whole graph; of several seeds all at once.
+
+    Predictions are of one at a time.
+    """
 
     def __init__(self, program: Program, batch: Batch):
         self.batch = batch
-        self._evaluate, self._predict = jax.jit(program.evaluate), jax.jit(program.predict)
+        several = program.config.seeds > 1
+        evaluate = partial(several_seeds.evaluate, program) if several else program.evaluate
+        self._evaluate, self._predict = jax.jit(evaluate), jax.jit(program.predict)
 
     def evaluate(self, params: Params) -> dict[str, Any]:
         """Metrics of val and test."""
@@ -97,36 +107,6 @@ class CompiledEvaluator:
     def predict(self, params: Params) -> tuple[Outputs, dict[str, Any]]:
         """Outputs and metrics of all nodes."""
         return self._predict(params, self.batch)
-
-
-class SeveralTrainer:
-    """Steps of several seeds by one program."""
-
-    def __init__(self, program: Program, state: State, batch: Batch, most: int):
-        self._program = program
-        advance = partial(several_seeds.advance, program)
-        self.compiled = program.compiled_as(advance, state, batch, most)
-        self.peak_bytes = peak_bytes(self.compiled)
-
-    def advance(
-        self, state: State, batch: Any, count: int, told: Told = ignored
-    ) -> tuple[State, np.ndarray]:
-        """One dispatch; losses are [steps, seeds]."""
-        del told
-        after, losses = self.compiled(state, batch, np.int32(count))
-        return after, np.asarray(losses)
-
-    def find_not_finite(self, state: State, batch: Any) -> str:
-        """Of the first seed that has something."""
-        return several_seeds.find_not_finite_seed(self._program, state, batch)
-
-
-class SeveralEvaluator(CompiledEvaluator):
-    """Evaluates several seeds by one program; predicts with one at a time."""
-
-    def __init__(self, program: Program, batch: Batch):
-        super().__init__(program, batch)
-        self._evaluate = jax.jit(partial(several_seeds.evaluate, program))
 
 
 class ChunkedTrainer:
@@ -155,8 +135,6 @@ def trainer(program: Program, batch: Any, state: State, most: int, evaluator: Ev
         # The same graph is not prepared twice.
         assert isinstance(evaluator, ChunkedProgram)
         return ChunkedTrainer(evaluator)
-    if program.config.seeds > 1:
-        return SeveralTrainer(program, state, batch, most)
     return CompiledTrainer(program, state, batch, most)
 
 
@@ -164,6 +142,4 @@ def evaluator(program: Program, whole: Any) -> Evaluator:
     """What measures parameters on the whole graph: a batch of it, or chunks."""
     if isinstance(whole, ChunkedGraph):
         return ChunkedProgram(program, whole)
-    if program.config.seeds > 1:
-        return SeveralEvaluator(program, whole)
     return CompiledEvaluator(program, whole)

@@ -52,7 +52,7 @@ def load_run(
     parallel: ParallelConfig | None = None,
     memory: float | None = None,
 ) -> TrainedRun:
-    """The run in a folder, to be used.
+    """The run in a folder, or at an address such as s3://bucket/run, to be used.
 
     `model` is the class of a model of one's own, where it cannot be imported by its name;
     `parallel` are other devices than those that it was trained on. With `memory`, in GiB, a graph
@@ -74,7 +74,7 @@ class TrainedRun:
         known = folder.read_json("data.json")
         if known is None:
             raise UserError(
-                f"{folder.path} does not say what it was trained on: data.json is missing"
+                f"{folder.shown} does not say what it was trained on: data.json is missing"
             )
         self.folder, self.config, self._memory = folder, config, memory
         self.facts = GraphFacts.from_json(known["facts"])
@@ -86,7 +86,7 @@ class TrainedRun:
 
     @cached_property
     def _chosen(self) -> Best:
-        with Checkpoints(self.folder.path) as checkpoints:
+        with Checkpoints(self.folder.path, store=self.folder.store) as checkpoints:
             return checkpoints.restore(Snapshot.shapes(self._whole)).chosen
 
     @cached_property
@@ -224,7 +224,7 @@ class TrainedRun:
         for name in ("num_features", "num_edge_features"):
             if getattr(self.facts, name) != getattr(graph, name):
                 raise UserError(
-                    f"{self.folder.path} was trained on {getattr(self.facts, name)} "
+                    f"{self.folder.shown} was trained on {getattr(self.facts, name)} "
                     f"{name.removeprefix('num_').replace('_', ' ')}; {graph.name} has "
                     f"{getattr(graph, name)}"
                 )

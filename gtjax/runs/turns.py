@@ -79,11 +79,13 @@ class Turns:
             return snapshot
         if run.show:
             say("compiling")
+        run.status.doing("compiling")
         phase = phase_after(config.model, min(int(snapshot.state.step), config.steps - 1))
         run.program = run.program.in_phase(phase)
         with run.clock.on("compiling"), run.stop.during("compiling"):
             self._compile(snapshot)
         pace = Pace(run.facts.num_nodes)
+        run.status.doing("training")
         with (
             progress("training", config.steps, show=run.show) as update,
             self.profiling,
@@ -109,6 +111,7 @@ class Turns:
                 pace.saw(rows[-1]["seconds_per_step"])
                 text = self._summary(rows[-1], snapshot.best, pace)
                 update(int(snapshot.state.step), text)
+                self._report_status(rows[-1], snapshot)
         return snapshot
 
     def _compile(self, snapshot: Snapshot) -> None:
@@ -294,9 +297,27 @@ class Turns:
             what = self._trainer.find_not_finite(snapshot.state, batch)
         said = (
             f"step {step + 1}: {what} is not finite. The state after step {step} is saved in "
-            f"{self.checkpoints.folder}. Try a smaller --optim.learning-rate, or --optim.clip 1."
+            f"{self.checkpoints.shown}. Try a smaller --optim.learning-rate, or --optim.clip 1."
         )
         raise NotFiniteError(said) if self.team.is_first else ToldError(said)
+
+    def _report_status(self, row: dict[str, Any], snapshot: Snapshot) -> None:
+        """For who watches the run from elsewhere."""
+        run, best = self._run, snapshot.best
+        facts: dict[str, Any] = {"metric": run.task.metric}
+        if _last(best):
+            facts["best"] = run.task.goodness(float(np.mean(best.metric)))
+            facts["best_step"] = _last(best)
+        seconds = row["seconds_per_step"]
+        run.status.reached(
+            row["step"],
+            loss=row["loss"],
+            seconds_per_step=seconds,
+            nodes_per_second=run.facts.num_nodes / max(seconds, 1e-9),
+            communication=self.sampler.communication,
+            slow=self.sampler.slow,
+            **facts,
+        )
 
     def _summary(self, row: dict[str, Any], best: Best, pace: Pace) -> str:
         """What matters most comes first."""

@@ -21,7 +21,7 @@ def test_help_lists_every_command(gtjax):
         outcome = gtjax(flag)
         assert outcome.code == 0
         for name, what in COMMANDS.items():
-            assert f"  {name:<10} {what}" in outcome.out
+            assert f"  {name:<12} {what}" in outcome.out
 
 
 def test_every_command_has_a_file_and_the_other_way_round():

@@ -54,6 +54,7 @@ def run(*argv):
     return subprocess.run([*ENTRY, *argv], capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_processes_train_like_one_and_resume_without_the_graph(gtjax, tmp_path):
     data = tmp_path / "graph.npz"

@@ -70,7 +70,10 @@ def test_a_command_like_no_other_shows_the_commands(gtjax):
         (["train", "--seed", "-1"], "seed is in 0..2^32-1; found -1"),
         (["train", "--repartition", "-1"], "repartition is not negative; found -1"),
         (["train", "--clusters", "0"], "clusters is at least 1; found 0"),
-        (["train", "--metric", "f1"], "metric is one of auto, accuracy, roc_auc, mae"),
+        (
+            ["train", "--metric", "f1"],
+            "is one of auto, accuracy, roc_auc, cross_entropy, mae",
+        ),
         (["train", "--task", "link", "--metric", "mae"], "metric is one of auto, roc_auc, aver"),
         (["train", "--model", "gta"], "unknown model 'gta'. Did you mean 'gat'?"),
         (["train", "--model", "no_such:Model"], "cannot be imported: No module named 'no_such'"),
@@ -80,7 +83,7 @@ def test_a_command_like_no_other_shows_the_commands(gtjax):
         (["train", "--optim.learning-rate", "inf"], "learning_rate is finite; found inf"),
         (["train", "--model.heads", "5"], "model.heads divides model.hidden: 64 is not a multiple"),
         (["train", "--config"], "argument --config: expected one argument"),
-        (["resume"], "PATH Folder of the run. (required)"),
+        (["resume"], "PATH Folder of the run, or its address such as s3://bucket/run. (required)"),
         (["predict", "run"], "--out"),
     ],
 )
@@ -187,6 +190,6 @@ def test_a_coordinator_that_cannot_be_reached(gtjax):
     outcome = gtjax("train", *SMALL, "--coordinator", "no-such-host.invalid:4321", *place)
     assert_mistake(
         outcome,
-        "waiting for the coordinator at no-such-host.invalid:4321, as process 1 of 2",
+        "coordinator no-such-host.invalid:4321 (told by --coordinator)",
         "within 0.2 s: the name does not resolve",
     )

@@ -9,12 +9,22 @@ import pytest
 
 from gtjax.core.errors import UserError
 from gtjax.distributed import join as module
-from gtjax.distributed.join import Processes, is_loopback, join, surroundings, topology
+from gtjax.distributed.authority import make_certificates
+from gtjax.distributed.join import (
+    Processes,
+    check_devices,
+    hosts_of,
+    is_loopback,
+    join,
+    surroundings,
+    topology,
+)
 from gtjax.distributed.team import OwnBoard, Team
+from tests.distributed.test_place import MPI, SLURM
 
 VARIABLES = (
-    "SLURM_STEP_NUM_TASKS",
-    "OMPI_COMM_WORLD_SIZE",
+    *SLURM,
+    *MPI,
     "TPU_WORKER_HOSTNAMES",
     "MEGASCALE_COORDINATOR_ADDRESS",
     "KUBERNETES_SERVICE_HOST",
@@ -36,7 +46,7 @@ def initialized(monkeypatch):
 
     def initialize(**options):
         signature.bind(**options)
-        assert [place[:3] for place in reached] == (
+        assert [(place.coordinator, place.index, place.count) for place in reached] == (
             [(options["coordinator_address"], options["process_id"], options["num_processes"])]
             if "coordinator_address" in options
             else []
@@ -46,7 +56,7 @@ def initialized(monkeypatch):
     initialize.__signature__ = signature
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     monkeypatch.setattr(jax.config, "update", lambda name, value: None)
-    monkeypatch.setattr(module, "reach", lambda *place: reached.append(place))
+    monkeypatch.setattr(module, "answer", lambda place, *_, **__: reached.append(place))
     return calls
 
 
@@ -55,8 +65,9 @@ def initialized(monkeypatch):
     [
         ({}, None),
         ({"SLURM_STEP_NUM_TASKS": "1"}, None),
-        ({"SLURM_STEP_NUM_TASKS": "4"}, "SLURM"),
-        ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI"),
+        (SLURM, "SLURM"),
+        (MPI, "Open MPI"),
+        (SLURM | MPI, "Open MPI"),
         ({"TPU_WORKER_HOSTNAMES": "localhost"}, None),
         ({"TPU_WORKER_HOSTNAMES": "a,b"}, "a TPU pod"),
         ({"MEGASCALE_COORDINATOR_ADDRESS": "a:1"}, "a TPU pod"),
@@ -70,8 +81,11 @@ def test_what_the_environment_says(monkeypatch, initialized, variables, found):
     assert surroundings() == found
     warning = join(Processes())
     assert len(initialized) == (found is not None)
-    if found:  # jax finds out the rest
-        assert set(initialized[0]) == {"heartbeat_timeout_seconds"}
+    if found in ("SLURM", "Open MPI"):
+        assert initialized[0]["cluster_detection_method"] == "deactivate"
+    elif found:  # jax finds out the rest
+        assert set(initialized[0]) == {"heartbeat_timeout_seconds", "initialization_timeout"}
+    if found:
         assert "without mTLS" in warning
 
 
@@ -107,22 +121,17 @@ def test_mistakes(place, said):
         join(place)
 
 
-def test_certificates_go_together_and_have_to_be_there(tmp_path, initialized):
-    (tmp_path / "cert").write_text("x")
-    place = {"coordinator": "a:1", "num_processes": 2, "process_id": 0}
-    with pytest.raises(UserError, match="go together"):
-        join(Processes(**place, mtls_cert=tmp_path / "cert"))
-    three = dict.fromkeys(("mtls_cert", "mtls_key"), tmp_path / "cert")
-    with pytest.raises(UserError, match="no such file"):
-        join(Processes(**place, **three, mtls_ca=tmp_path / "none"))
-    knows = "mtls_cert_file" in inspect.signature(jax.distributed.initialize).parameters
-    whole = Processes(**place, **three, mtls_ca=tmp_path / "cert")
-    if knows:
-        assert join(whole) is None
-        assert initialized[0]["mtls_ca_file"] == str(tmp_path / "cert")
+def test_certificates_are_handed_to_a_jax_that_takes_them(tmp_path, initialized):
+    make_certificates(tmp_path, ("trainer-0",), 1)
+    files = {"mtls_cert": "trainer-0.pem", "mtls_key": "trainer-0-key.pem", "mtls_ca": "ca.pem"}
+    given = {name: tmp_path / file for name, file in files.items()}
+    place = Processes("trainer-0:4321", 2, 0, **given)
+    if "mtls_cert_file" in inspect.signature(jax.distributed.initialize).parameters:
+        assert "arrays travel in clear" in join(place)
+        assert initialized[0]["mtls_ca_file"] == str(tmp_path / "ca.pem")
     else:
         with pytest.raises(UserError, match=r"jax 0\.12"):
-            join(whole)
+            join(place)
 
 
 def test_processes_that_do_not_find_each_other(monkeypatch, initialized):
@@ -134,11 +143,25 @@ def test_processes_that_do_not_find_each_other(monkeypatch, initialized):
         join(Processes("a:1", 2, 1))
 
 
+def test_a_host_whose_own_name_does_not_resolve(monkeypatch, initialized):
+    monkeypatch.setattr(module.socket, "gethostname", lambda: "no-such-host.invalid")
+    with pytest.raises(UserError, match=r"own name no-such-host.invalid does not resolve .*hosts"):
+        join(Processes("a:1", 2, 1))
+    assert not initialized
+
+
 def test_loopback():
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.3.4.5", "::1", "[::1]")))
     assert not any(map(is_loopback, ("trainer-0", "10.0.0.1", "0.0.0.0", "::")))
 
 
+def test_processes_with_other_devices_are_refused(monkeypatch):
+    team = Team(0, 2, OwnBoard())
+    monkeypatch.setattr(team, "from_all", lambda here: [here, ["b", here[1] + 1, here[2]]])
+    with pytest.raises(UserError, match=r"process 1 on b has \d+ \(cpu\). Give all the same --dev"):
+        check_devices(team)
+
+
 def test_the_topology_in_a_line():
-    said = topology(Team(0, 1, OwnBoard()))
+    said = topology(hosts_of(Team(0, 1, OwnBoard())))
     assert said.startswith("1 host, 1 process, ")

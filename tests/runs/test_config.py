@@ -111,7 +111,10 @@ def test_a_config_survives_json(config):
         ("data = 1", "data is str; found 1"),
         ("out = 1", "out is Path; found 1"),
         ("model = 3", "model: a table of settings; found int"),
-        ('task = "node"\nmetric = "f1"', "metric is one of auto, accuracy, roc_auc; found 'f1'"),
+        (
+            'task = "node"\nmetric = "f1"',
+            "accuracy, roc_auc, cross_entropy; found 'f1'",
+        ),
         ('[optim]\nlearning_rate = "x"', "learning_rate is float; found 'x'"),
         ("steps = 0", "steps is at least 1; found 0"),
         ("eval_every = 0", "eval_every is at least 1; found 0"),

@@ -62,7 +62,7 @@ def test_nothing_half_written_is_left(finished):
     names = {path.name for path in finished.folder.iterdir()}
     assert names == {
         "asked.json", "config.json", "data.json", "graph.npz", "metrics.jsonl", "result.json",
-        "report.html", "checkpoints",
+        "report.html", "checkpoints", "status.json",
     }  # fmt: skip
     assert [path.name for path in (finished.folder / "checkpoints").iterdir()] == [str(STEPS)]
 

@@ -40,6 +40,23 @@ def test_the_first_signal_asks_and_the_second_acts(number):
         signal.signal(number, before)
 
 
+def test_who_is_supervised_takes_two_signals_for_one_request(monkeypatch):
+    """SLURM sends one to every process, and the supervisor passes its own on."""
+    monkeypatch.setenv("GTJAX_SUPERVISED", "1")
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append("acted"))
+    try:
+        with StopRequest(ends=True) as stop:
+            for _ in range(3):
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.asked
+            assert seen == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert seen == ["acted"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_handlers_are_put_back():
     before = signal.getsignal(signal.SIGTERM)
     with StopRequest():
@@ -108,7 +125,8 @@ def test_signals_are_heard_within_native_code(number):
         said = process.stderr.readline()
         assert said == "gtjax: stopping as soon as compiling is done; press again to end at once\n"
         process.send_signal(number)
-        assert process.wait(timeout=30) == 128 + number
+        # By itself, or by the signal where Python came to give that back already.
+        assert process.wait(timeout=30) in (128 + number, -number)
     finally:
         process.kill()
         process.communicate()

@@ -62,6 +62,11 @@ def bootstrap_share(right_nt: np.ndarray, counted_nt: np.ndarray, seed: int = 0)
     return Interval(float(low), float(high), how)
 
 
+def roc_auc(score_n: np.ndarray, label_n: np.ndarray) -> float:
+    """The area over nodes that have a label; NaN without both answers."""
+    return _Ranked(score_n, label_n).area(np.ones(len(score_n)))
+
+
 class _Ranked:
     """Answers to one question in the order of their scores, to weigh again and again."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtjax.distributed.failures import failures
 from gtjax.nn.models import DEFAULT
 from gtjax.runs.asked import FILE as ASKED
 from gtjax.runs.config import TrainConfig, from_mapping
@@ -11,7 +12,17 @@ from gtjax.runs.facts import GraphFacts
 from gtjax.runs.report import classification, figures
 from gtjax.runs.report.chapter import Chapter
 from gtjax.runs.report.costs import memory, plan, time
-from gtjax.runs.report.page import beside, escaped, folded, page, pairs, paragraph, section, tiles
+from gtjax.runs.report.page import (
+    beside,
+    escaped,
+    folded,
+    page,
+    pairs,
+    paragraph,
+    section,
+    table,
+    tiles,
+)
 from gtjax.runs.report.seen import Seen
 from gtjax.runs.report.text import duration, size, text, words
 from gtjax.runs.run_folder import RunFolder
@@ -19,6 +30,7 @@ from gtjax.runs.settings import chosen_settings, flat
 from gtjax.tasks.node import NodeClassification
 
 SPLITS = ("train", "val", "test")
+MOST_FAILURES = 50  # of a run, the newest, that are shown
 
 
 def write_report(
@@ -41,6 +53,7 @@ def write_report(
             section("What came out", _exactness(result), _metrics(result)),
         ),
         *about.parts,
+        _failures(folder),
         time(result, planned),
         memory(result),
         plan(result, planned),
@@ -167,6 +180,19 @@ def _exactness(result: dict[str, Any]) -> str:
             f"{size(result['feature_bytes_read'])} were read."
         )
     return paragraph(said)
+
+
+def _failures(folder: RunFolder) -> str:
+    """What the run has survived, if anything."""
+    found = failures(folder.path)
+    if not found:
+        return ""
+    said = "The run ended before its time, and went on from its last checkpoint:"
+    if len(found) > MOST_FAILURES:
+        said = f"The newest {MOST_FAILURES} of {len(found)} failures:"
+    rows = [[each[name] for name in ("date", "host", "why", "then")] for each in found]
+    columns = ("when", "host", "what happened", "what was done")
+    return section("What went wrong", paragraph(said), table(columns, rows[-MOST_FAILURES:]))
 
 
 def _graph(facts: GraphFacts) -> str:
