@@ -30,6 +30,7 @@ TABLES = {
     "isolated": ("isolated", "isolated/results.json"),
     "aot": ("aot", "aot/results.json"),
     "chaos": ("chaos", "chaos/results.json"),
+    "joining": ("joining", "joining/results.json"),
     "planner": ("planner", "planner/results.json"),
     "unseen": ("planner", "planner/unseen.json"),
     "links": ("planner_links", "planner/links.json"),
@@ -39,6 +40,8 @@ TABLES = {
     "cache": ("cache", "cache/results.json"),
     "sparse": ("sparse_features", "sparse_features/results.json"),
     "attention": ("contenders.table", "attention/results.json"),
+    "gpu_code": ("attention_gpu_code", "attention/gpu_code.json"),
+    "gpu_cache": ("attention_gpu_cache", "attention/gpu_cache.json"),
 }
 START, END = "<!-- table: {} -->\n", "<!-- end of table -->\n"
 BLOCK = re.compile(START.format(r"(\S+)") + "(.*?)" + END, re.DOTALL)

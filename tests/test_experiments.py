@@ -364,3 +364,23 @@ def test_sparse_features_are_compared_on_a_tiny_graph(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "| drawn | 200 x 300 |" in done.stdout
     assert not list(tmp_path.iterdir())  # a smoke run stores nothing
+
+
+def test_graph_classification_has_the_settings_that_validated_best():
+    folder = ROOT / "experiments" / "tasks"
+    choices = json.loads((folder / "choices.json").read_text(encoding="utf-8"))
+    for name in ("tu-proteins",):
+        candidates, chosen = choices[name]["candidates"], choices[name]["chosen"]
+        best = max(candidates, key=lambda label: candidates[label]["val_accuracy"])
+        assert best == chosen
+        assert_contains(
+            to_mapping(read_config(folder / f"{name}.toml")), candidates[chosen]["changes"]
+        )
+
+
+def assert_contains(found, wanted):
+    for name, value in wanted.items():
+        if isinstance(value, dict):
+            assert_contains(found[name], value)
+        else:
+            assert found[name] == value

@@ -13,35 +13,36 @@ ROOT = Path(__file__).parents[1]
 ARROWS = {
     "pallas_kernels": "",
     "gtjax.core": "",
+    "gtjax.remote": "",
     "gtjax.nn": "core",
-    "gtjax.graph": "",
-    "gtjax.datasets": "graph",
-    "gtjax.partition": "graph",
+    "gtjax.graph": "remote",
+    "gtjax.datasets": "graph remote",
+    "gtjax.partition": "graph remote",
     "gtjax.strategies": "graph partition pallas_kernels",
     "gtjax.hardware": "pallas_kernels",
     "gtjax.planner": "graph hardware partition sharding strategies pallas_kernels",
-    "gtjax.sharding": "strategies pallas_kernels",
-    "gtjax.distributed": "",
+    "gtjax.sharding": "remote strategies pallas_kernels",
+    "gtjax.distributed": "remote",
     "gtjax.tasks": "graph nn",
     "gtjax.recipes": "nn tasks",
     # nn for `Inputs`, which is what a model reads of a batch.
-    "gtjax.batching": "distributed graph nn partition sharding strategies pallas_kernels",
+    "gtjax.batching": "distributed graph nn partition remote sharding strategies pallas_kernels",
     # planner for what the gradient of an op reads.
     "gtjax.chunks": "graph planner sharding pallas_kernels",
     "gtjax.runs": (
-        "batching chunks datasets distributed graph hardware nn partition planner recipes sharding "
-        "strategies tasks pallas_kernels"
+        "batching chunks datasets distributed graph hardware nn partition planner recipes remote "
+        "sharding strategies tasks pallas_kernels"
     ),
-    "gtjax.tuning": "batching datasets graph nn recipes runs tasks",
+    "gtjax.tuning": "batching datasets graph nn recipes remote runs tasks",
     "gtjax.cli": (
-        "gtjax batching datasets distributed graph hardware nn partition planner runs sharding "
-        "strategies tuning"
+        "gtjax batching datasets distributed graph hardware nn partition planner remote runs "
+        "sharding strategies tuning"
     ),
     "gtjax": "batching datasets graph nn partition recipes runs sharding tasks tuning",
     # Models and the op by their names, the user's cache folder, and steps to compile and not run.
     "experiments": (
-        "gtjax batching distributed graph hardware nn planner runs sharding strategies tasks "
-        "pallas_kernels"
+        "gtjax batching distributed graph hardware nn planner remote runs sharding strategies "
+        "tasks pallas_kernels"
     ),
 }
 ALONE = {"pallas_kernels"}
