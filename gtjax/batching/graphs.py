@@ -143,8 +143,9 @@ class GraphBatches:
 
     def _placed(self, step: int) -> Batch:
         """The first draw for this step that fits the shapes of all; draw 0 does."""
-        draws = [self._draw(step, attempt) for attempt in range(ATTEMPTS)]
-        for chosen in [*draws, self._draw(0)]:
+        for attempt in range(ATTEMPTS + 1):
+            last = attempt == ATTEMPTS
+            chosen = self._draw(0) if last else self._draw(step, attempt)
             host = self._subsets.take(chosen, self._settings)
             try:
                 layout = self._layout(host, room=1.0, like=self._like)

@@ -21,7 +21,6 @@ from flax import nnx
 
 from gtjax.nn.config import GRANDConfig
 from gtjax.nn.dense import dense
-from gtjax.nn.gcn import symmetric_sum
 from gtjax.nn.inputs import Inputs, joined, joined_width
 from gtjax.nn.models import Sizes
 from gtjax.nn.neighbours import Neighbours
@@ -70,12 +69,18 @@ class GRAND(nnx.Module):
         return (1 - rate) * x_nf if noise.quiet else noise.drop_nodes(x_nf, rate)
 
     def _propagated(self, x_nf: jax.Array, noise: Noise, neighbours: Neighbours) -> jax.Array:
-        """The mean of x, A x, ... and A^K x."""
-        rounds = self.config.layers
-        total_nf = x_nf
+        """The mean of x, A x, ... and A^K x.
+
+        By means over neighbours: `A = D^-1/2 B D^-1/2`, so `A^k x = D^1/2 (D^-1 B)^k D^-1/2 x`:
+        rows are scaled once before and once after all rounds.
+        """
+        rounds, degree_n1 = self.config.layers, neighbours.degree_n[:, None]
+        mixed_nf = jnp.where(degree_n1 > 0, jax.lax.rsqrt(jnp.maximum(degree_n1, 1.0)), 0.0) * x_nf
+        total_nf = jnp.zeros_like(mixed_nf)
         for number in range(rounds):
             near = neighbours.last(rounds - number)
-            x_nf = symmetric_sum(x_nf, near)
-            total_nf = near.own(total_nf) + x_nf
+            mixed_nf = near.mean(mixed_nf)
+            total_nf = near.own(total_nf) + mixed_nf
+            x_nf, degree_n1 = near.own(x_nf), near.own(degree_n1)
             noise.keep(near.own)
-        return total_nf / (rounds + 1)
+        return (x_nf + jnp.sqrt(degree_n1) * total_nf) / (rounds + 1)
