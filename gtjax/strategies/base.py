@@ -59,7 +59,7 @@ class Layout:
     senders: Numbering
     receivers: Numbering
     arrays: Any  # a tree of arrays with a leading axis of parts, for the devices
-    edge_pe: np.ndarray  # int64: number of the edge at each position of a part, or PADDING
+    edge_pe: np.ndarray  # number of the edge at each position of a part, or PADDING
 
     @property
     def edges_p(self) -> np.ndarray:

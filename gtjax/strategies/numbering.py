@@ -43,8 +43,9 @@ class Numbering:
     @cached_property
     def position_n(self) -> np.ndarray:
         """Where each node stands."""
-        position_n = np.empty(self.num_nodes, np.int64)
         flat = self.node_pr.reshape(-1)
+        # Edges have two positions each: 32 bits where they do.
+        position_n = np.empty(self.num_nodes, np.int32 if len(flat) < 2**31 else np.int64)
         there = np.flatnonzero(flat != PADDING)
         position_n[flat[there]] = there
         return position_n

@@ -33,8 +33,9 @@ class PartEdges:
 
     def within(self, part: int, rows: int) -> EdgeList:
         """The edges that start in the part itself, with senders by their row."""
-        own = self.where(self.senders_e // rows == part)
-        return own.from_senders(own.senders_e - part * rows)
+        own_e = self.senders_e // rows == part
+        own = self if own_e.all() else self.where(own_e)
+        return own.from_senders(own.senders_e - part * rows if part else own.senders_e)
 
     def from_senders(self, senders_e: np.ndarray) -> EdgeList:
         """For a kernel, with senders numbered in the table that it will be given."""
@@ -50,11 +51,14 @@ def edges_by_part(graph: Graph, senders: Numbering, receivers: Numbering) -> lis
     senders_e = senders.position_n[graph.senders_e]
     most = max(receivers.parts * receivers.rows, senders.parts * senders.rows)
     order_e = stable_pair_order(receivers_e, senders_e, most)
-    receivers_e, senders_e = receivers_e[order_e], senders_e[order_e]
+    receivers_e = receivers_e[order_e]
+    senders_e = senders_e[order_e]  # one after the other, so that what is past is let go
     first_p = np.searchsorted(receivers_e, np.arange(receivers.parts + 1) * receivers.rows)
     return [
         PartEdges(
-            senders_e[start:end], receivers_e[start:end] - part * receivers.rows, order_e[start:end]
+            senders_e[start:end],
+            receivers_e[start:end] - part * receivers.rows if part else receivers_e[start:end],
+            order_e[start:end],
         )
         for part, (start, end) in enumerate(pairwise(first_p))
     ]
@@ -96,7 +100,10 @@ def limits_told() -> Iterator[None]:
 def edge_numbers(parts: list[EdgeList], multiple: int, *, at_least: int = 0) -> np.ndarray:
     """Numbers of the edges of every part, padded to the longest: [parts, edges]."""
     length = padded(max(at_least, *(len(part.edge_ids_e) for part in parts)), multiple)
-    edge_pe = np.full((len(parts), length), PADDING, np.int64)
+    if len(parts) == 1 and len(parts[0].edge_ids_e) == length:
+        return parts[0].edge_ids_e[None]
+    dtype = np.result_type(*(part.edge_ids_e for part in parts))
+    edge_pe = np.full((len(parts), length), PADDING, dtype)
     for row_e, part in zip(edge_pe, parts, strict=True):
         row_e[: len(part.edge_ids_e)] = part.edge_ids_e
     return edge_pe

@@ -23,6 +23,7 @@ from pallas_kernels.edges.tiling import Tiling, slots_of_edges, tile_rows
 # What a back end may ask for beyond the edges in both orders.
 EdgeForm = Literal["tiles", "pieces", "strips"]
 EDGE_FORMS: tuple[EdgeForm, ...] = ("tiles", "pieces", "strips")
+CHUNK = 2**20  # edges
 
 
 class TileWidths(NamedTuple):
@@ -118,33 +119,35 @@ def build_edges(
         raise ValueError("receivers_e: edges come sorted by receiver")
     limits.check_edges(count)
     limits.check_nodes(max(num_senders, num_receivers))
-    order_e = np.argsort(senders_e, kind="stable").astype(np.int32)
-    ids_e = np.arange(count) if edge_ids_e is None else edge_ids_e
+    order_e = _stable_order(senders_e)
+    ids_e = np.arange(count, dtype=np.int32) if edge_ids_e is None else edge_ids_e
     tilings = pieces = strips = None
-    by_sender_e = (senders_e[order_e], receivers_e[order_e])
+    receivers_by_sender_e = receivers_e[order_e]
     if "tiles" in forms:
         widths = tile_widths or TileWidths(None, None)
         by_receiver = tile_rows(receivers_e, senders_e, num_receivers, widths.by_receiver)
-        by_sender = tile_rows(*by_sender_e, num_senders, widths.by_sender)
+        columns_e = (senders_e[order_e], receivers_by_sender_e)
+        by_sender = tile_rows(*columns_e, num_senders, widths.by_sender)
         tilings = Tilings(by_receiver, by_sender, slots_of_edges(by_receiver, count))
     offsets_r = _offsets(receivers_e, num_receivers)
     sender_offsets_s = _offsets(senders_e, num_senders)
     if "pieces" in forms:
         pieces = EdgePieces(
-            cut_rows(offsets_r, senders_e), cut_rows(sender_offsets_s, by_sender_e[1])
+            cut_rows(offsets_r, senders_e), cut_rows(sender_offsets_s, receivers_by_sender_e)
         )
     if "strips" in forms:
         by_receiver, slot_e = strips_of_rows(
             receivers_e, senders_e, np.arange(count), ids_e, num_receivers
         )
-        by_sender, _ = strips_of_rows(*by_sender_e, order_e, ids_e[order_e], num_senders)
+        columns_e = (senders_e[order_e], receivers_by_sender_e)
+        by_sender, _ = strips_of_rows(*columns_e, order_e, ids_e[order_e], num_senders)
         strips = StripPairs(by_receiver, by_sender, slot_e)
     return Edges(
         offsets_r=offsets_r,
-        senders_e=senders_e.astype(np.int32),
-        edge_ids_e=ids_e.astype(np.uint32),
+        senders_e=senders_e.astype(np.int32, copy=False),
+        edge_ids_e=_unsigned(ids_e),
         sender_offsets_s=sender_offsets_s,
-        receivers_by_sender_e=by_sender_e[1].astype(np.int32),
+        receivers_by_sender_e=receivers_by_sender_e.astype(np.int32, copy=False),
         sender_order_e=order_e,
         tilings=tilings,
         pieces=pieces,
@@ -156,3 +159,23 @@ def _offsets(rows_e: np.ndarray, num_rows: int) -> np.ndarray:
     offsets = np.zeros(num_rows + 1, np.int32)
     np.cumsum(np.bincount(rows_e, minlength=num_rows), out=offsets[1:])
     return offsets
+
+
+def _stable_order(keys_e: np.ndarray) -> np.ndarray:
+    """`argsort(keys, kind="stable")` of numbers below 2^31, three times as fast: int32.
+
+    Key and position in one number, of which no two are equal, so that any sort will do.
+    """
+    both_e = keys_e.astype(np.int64)
+    both_e <<= 32
+    for first in range(0, len(both_e), CHUNK):  # all positions at once would be as large again
+        some_e = both_e[first : first + CHUNK]
+        some_e |= np.arange(first, first + len(some_e))
+    both_e.sort()
+    return both_e.astype(np.uint32).view(np.int32)  # the lower half
+
+
+def _unsigned(ids_e: np.ndarray) -> np.ndarray:
+    """Numbers of edges as uint32, without a copy where they have as many bits."""
+    same = ids_e.dtype == np.int32
+    return ids_e.view(np.uint32) if same else ids_e.astype(np.uint32, copy=False)

@@ -125,13 +125,7 @@ def build_stacked_edges(
         edge_ids_e=of_edges(lambda edges: edges.edge_ids_e),
         sender_offsets_s=np.stack([edges.sender_offsets_s for edges in built]),
         receivers_by_sender_e=of_edges(lambda edges: edges.receivers_by_sender_e),
-        # Padding keeps its place, so that this stays a permutation.
-        sender_order_e=np.stack(
-            [
-                np.concatenate([edges.sender_order_e, np.arange(count, largest, dtype=np.int32)])
-                for edges, count in zip(built, counts_p, strict=True)
-            ]
-        ),
+        sender_order_e=_stacked_orders([edges.sender_order_e for edges in built], largest),
         tilings=_stacked_tilings(tilings, largest, widths, fit) if tilings else None,
         pieces=_stacked_pieces(pieces, fit) if pieces else None,
         strips=_stacked_strips(strips, largest, fit) if strips else None,
@@ -156,10 +150,20 @@ class _Fit(NamedTuple):
 def _stacked(arrays: Sequence[np.ndarray], fill: int, size: int | None = None) -> np.ndarray:
     """Arrays one after the other along a new axis, padded to the longest, or to `size`."""
     size = max(len(array) for array in arrays) if size is None else size
+    if len(arrays) == 1 and len(arrays[0]) == size:
+        return arrays[0][None]  # nothing to copy
     whole = np.full((len(arrays), size, *arrays[0].shape[1:]), fill, arrays[0].dtype)
     for row, array in zip(whole, arrays, strict=True):
         row[: len(array)] = array
     return whole
+
+
+def _stacked_orders(orders: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Permutations one after the other; padding keeps its place, so that they stay such."""
+    if len(orders) == 1 and len(orders[0]) == size:
+        return orders[0][None]
+    padded = (np.append(order, np.arange(len(order), size, dtype=np.int32)) for order in orders)
+    return np.stack(list(padded))
 
 
 def _stacked_pieces(parts: list[EdgePieces], fit: _Fit) -> EdgePieces:
