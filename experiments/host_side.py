@@ -159,6 +159,28 @@ def in_a_process(what: str, path: Path) -> dict[str, Any]:
         return json.loads(out.read_text(encoding="utf-8"))
 
 
+def table(known: dict[str, Any]) -> str:
+    """Seconds and memory of every stage."""
+    raw = 8 * known["stages"]["edges"]
+    lines = ["| stage | seconds | memory | of two 32-bit numbers an edge |", "|---|---|---|---|"]
+    rows = {name: known["stages"][name] for name in ("read", "add edges", "order", "lay out")}
+    rows |= (
+        {f"cut into {PARTS} parts by streaming": known["partition"]} if "partition" in known else {}
+    )
+    for name, each in rows.items():
+        size = each["bytes"]
+        lines.append(
+            f"| {name} | {each['seconds']:.1f} | {size / 1e9:.2f} GB | {size / raw:.1f}x |"
+        )
+    if "first step" in known:
+        first = known["first step"]
+        lines.append(
+            f"| `gtjax train` to its first step, all in all | {first['seconds']:.0f} | "
+            f"{first['peak_bytes'] / 1e9:.2f} GB | {first['peak_bytes'] / raw:.1f}x |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Make the graph, measure what is asked for, and store each as soon as it is there."""
     parser = argparse.ArgumentParser(description="From a file to the first step.")
