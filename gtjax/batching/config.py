@@ -57,7 +57,7 @@ class BatchesConfig:
     sampler_threads: int | None = None
     """With neighbours: threads that draw batches; 2 unless said otherwise."""
     prefetch: int = 2
-    """With neighbours: batches that are made ahead, while the devices compute."""
+    """With neighbours and graphs: batches that are made ahead, while the devices compute."""
     cache: Literal["scored", "degree", "lru"] = "scored"
     """With neighbours: which rows of features are kept in memory, where they are read from a file:
     "scored" learns which are asked for, "degree" keeps hubs, "lru" what was asked for last."""

@@ -18,6 +18,7 @@ import numpy as np
 from gtjax.batching.base import Batches, Whole
 from gtjax.batching.clusters import LOCAL, ROOM
 from gtjax.batching.config import BatchingSettings
+from gtjax.batching.prefetch import Prefetch
 from gtjax.batching.prepare import Batch, Prepared, place_batch
 from gtjax.core.errors import UserError
 from gtjax.core.progress import Progress
@@ -99,6 +100,7 @@ class GraphBatches:
         self._train = np.flatnonzero(many.split_g["train"])
         self._size = min(settings.batches.batch_size or BATCH_SIZE, len(self._train))
         self._at, self._batch = -1, None
+        self._prefetch = Prefetch(self._placed, ahead=settings.batches.prefetch, threads=1)
         self._rows, self._edges = self._bounds()
         first = self._layout(self._subsets.take(self._draw(0), settings), room=ROOM).arrays
         self._like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), first)
@@ -107,7 +109,7 @@ class GraphBatches:
         """The graphs of this step, placed when it is first asked for."""
         if self._batch is None or self.changes(step):
             self._batch, self._at = None, step
-            self._batch = self._placed(step)
+            self._batch = self._prefetch(step)
         return self._batch
 
     def changes(self, step: int) -> bool:
