@@ -184,12 +184,15 @@ def is_loopback(host: str) -> bool:
 
 
 def hosts_of(team: Any) -> list[dict[str, Any]]:
-    """Name, processes and devices of every host; every process has to ask."""
+    """Name, processes and devices of every host, for the first process; every process has to ask.
+
+    The others get an empty list: it is long where there are many hosts, and they show nothing.
+    """
     import jax
 
     devices: Counter[str] = Counter()
     processes: Counter[str] = Counter()
-    for host, count in team.from_all([socket.gethostname(), jax.local_device_count()]):
+    for host, count in team.to_first([socket.gethostname(), jax.local_device_count()]) or ():
         devices[host] += count
         processes[host] += 1
     return [
@@ -219,15 +222,20 @@ def check_devices(team: Any) -> None:
     import jax
 
     here = [socket.gethostname(), jax.local_device_count(), jax.local_devices()[0].device_kind]
-    found = team.from_all(here)
-    for index, (host, count, kind) in enumerate(found):
-        if [count, kind] != found[0][1:]:
-            said = (
-                "every process needs as many devices of the same kind: process 0 on "
-                f"{found[0][0]} has {found[0][1]} ({found[0][2]}), process {index} on {host} has "
-                f"{count} ({kind}). Give all the same --devices-per-process, or use hosts alike."
-            )
-            raise UserError(said) if team.is_first else ToldError(said)
+
+    def misfit(found: list[Any]) -> str | None:
+        for index, (host, count, kind) in enumerate(found):
+            if [count, kind] != found[0][1:]:
+                return (
+                    "every process needs as many devices of the same kind: process 0 on "
+                    f"{found[0][0]} has {found[0][1]} ({found[0][2]}), process {index} on {host} "
+                    f"has {count} ({kind}). Give all the same --devices-per-process, or use hosts "
+                    "alike."
+                )
+        return None
+
+    if said := team.gathered(here, misfit):
+        raise UserError(said) if team.is_first else ToldError(said)
 
 
 def _counted(number: int, what: str) -> str:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 
@@ -28,6 +28,7 @@ SHORT_SECONDS = 3.0  # nobody asks what a step is made of that soon, unless it c
 MOST_STEPS = 20  # in a sample: thousands of small steps would make a large trace
 
 COMMUNICATION = "communication"
+MOST_SLOW = 8  # that are named
 SLOWER = 1.5  # times the median of computing, from which on a process is named
 
 
@@ -79,34 +80,54 @@ class Sampler:
     def sample(self, run: Callable[[], T]) -> tuple[T, float]:
         """Run a turn, in all processes, and see what each of them does; also its seconds."""
         result, seconds, trace = traced(run, self._kinds)
-        found = self._team.from_all(None if trace is None else trace._asdict())
-        if None not in found:
-            self.saw(seconds, [Trace(**each) for each in found])
+        here = None if trace is None else trace._asdict()
+        self._learn(self._team.gathered(here, lambda found: summary(seconds, found)))
         return result, seconds
 
     def saw(self, seconds: float, traces: list[Trace]) -> None:
         """What every process did in so many seconds."""
-        computing = [max(0.0, seconds - each.communicating) for each in traces]
-        share = 1 - usual(computing) / max(seconds, 1e-9)
-        # Where a trace names most of what ran: some chips have names of their own for it.
-        if all(each.busy > seconds / 2 for each in traces):
-            kinds = {kind for each in traces for kind in each.spent}
-            now = {
-                kind: sum(each.spent.get(kind, 0.0) for each in traces) for kind in sorted(kinds)
-            }
+        self._learn(summary(seconds, [each._asdict() for each in traces]))
+
+    def _learn(self, known: dict[str, Any] | None) -> None:
+        if known is None:
+            return
+        share, now = known["share"], known["spent"]
+        if now is not None:
             share = now.get(COMMUNICATION, 0.0) / sum(now.values())
             self._spent = {kind: self._spent.get(kind, 0.0) + took for kind, took in now.items()}
         if not self._communicates:
             return
         self.communication = max(0.0, share)
         self.text = f"communication {self.communication:.0%}"
-        self.slow = {index: computing[index] / usual(computing) for index in stragglers(computing)}
+        self.slow = dict(known["slow"])
         if self.slow:
             named = ", ".join(
                 f"process {index} computes {ratio:.1f}x as long as the median"
                 for index, ratio in self.slow.items()
             )
             self.text += f", slow: {named}"
+
+
+def summary(seconds: float, found: list[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """What the traces of all processes come to; None if one has none.
+
+    As JSON, and no longer for many processes: of those who are slow, the slowest.
+    """
+    if None in found:
+        return None
+    traces = [Trace(**each) for each in found if each is not None]
+    computing = [max(0.0, seconds - each.communicating) for each in traces]
+    spent = None
+    # Where a trace names most of what ran: some chips have names of their own for it.
+    if all(each.busy > seconds / 2 for each in traces):
+        kinds = {kind for each in traces for kind in each.spent}
+        spent = {kind: sum(each.spent.get(kind, 0.0) for each in traces) for kind in sorted(kinds)}
+    slow = sorted(stragglers(computing), key=lambda index: -computing[index])[:MOST_SLOW]
+    return {
+        "share": 1 - usual(computing) / max(seconds, 1e-9),
+        "spent": spent,
+        "slow": [[index, computing[index] / usual(computing)] for index in sorted(slow)],
+    }
 
 
 def traced(run: Callable[[], T], kinds: Mapping[str, str]) -> tuple[T, float, Trace | None]:

@@ -34,17 +34,18 @@ def check_seen_by_all(team: Team, folder: Path) -> None:
         return
     name, there, first_host = known
     seen = team.is_first or _seen(folder / name)
-    found = team.from_all([socket.gethostname(), seen, str(folder.absolute())])
+    here = None if seen else [socket.gethostname(), str(folder.absolute())]
+    found = team.first_found(here)
     if team.is_first:
         (folder / name).unlink(missing_ok=True)
-    for index, (host, sees, path) in enumerate(found):
-        if not sees:
-            said = (
-                f"process {index} on {host} does not see the folder of runs that process 0 on "
-                f"{first_host} uses: {path} is not {there} there. Give --out in a file system that "
-                "all hosts share, by its full path."
-            )
-            raise UserError(said) if team.is_first else ToldError(said)
+    if found is not None:
+        index, (host, path) = found
+        said = (
+            f"process {index} on {host} does not see the folder of runs that process 0 on "
+            f"{first_host} uses: {path} is not {there} there. Give --out in a file system that "
+            "all hosts share, by its full path."
+        )
+        raise UserError(said) if team.is_first else ToldError(said)
 
 
 def _seen(path: Path) -> bool:

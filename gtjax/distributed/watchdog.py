@@ -2,9 +2,11 @@
 
 A process that is killed closes its connections, which the others see. One that is stopped, or stuck
 in its own code, does not: the others would wait for it in a collective for ever. So every process
-has a thread that tells the others once a second how far it has come, and that ends the process when
-a turn takes too long. Those who have not come as far as the others, or are no longer heard of, are
-the ones to name. Stacks of all threads go to the run's folder.
+tells beat by beat how far it has come (`pulse`), and has a thread that ends it when a turn takes
+too long. The first process looks at the beats of all then: those who have not come as far as the
+others, or are no longer heard of, are the ones to name. It leaves a verdict, and the others wait
+for that instead of looking themselves. If none comes, and the first no longer beats, it is the one.
+Stacks of all threads go to the run's folder. While nothing is computed on devices, see `waiting`.
 """
 
 from __future__ import annotations
@@ -12,37 +14,28 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import socket
 import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gtjax.distributed.exits import LOST, is_supervised
 from gtjax.distributed.failures import note_failure
-from gtjax.distributed.team import LostError, Team
+from gtjax.distributed.pulse import BEAT_SECONDS, Seen, within
+from gtjax.distributed.team import Team
+from gtjax.distributed.waiting import MOST_NAMED
 
 LEAST_SECONDS = 60.0  # that a turn may take, however short the others were
 FACTOR = 10.0  # times the median that it may take
-BEAT_SECONDS = 1.0
-INSPECTION_SECONDS = 12.0  # from suspicion to exit: within the limit, not after it
+LOOKED_AT = 3  # beats, to see who has none
+VERDICT = "verdict"
+INSPECTION_SECONDS = 12.0  # from suspicion to exit, within the limit; more if beats are rare
 ASLEEP = 5  # beats late from which on this process must have been stopped itself
 REMEMBERED = 50  # turns that the median is taken of
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What one process last told of itself."""
-
-    marks: int  # passed, the same in every process
-    beat: int
-    host: str
-    pid: int
 
 
 class Watchdog:
@@ -62,7 +55,7 @@ class Watchdog:
         self._least, self._active = least, active
         self._orphaned, self._end = orphaned, end
         self._seconds: list[float] = []
-        self._marks, self._beat = 0, 0
+        self._began_pulse = False
         self._expected = 1.0
         self._begun: float | None = None
         self._stop = threading.Event()
@@ -71,6 +64,8 @@ class Watchdog:
 
     def __enter__(self) -> Watchdog:
         if self._active:
+            self._began_pulse = not self._team.pulse.is_beating
+            self._team.pulse.start()
             self._thread.start()
         return self
 
@@ -78,6 +73,8 @@ class Watchdog:
         self._stop.set()
         if self._active:
             self._thread.join(timeout=5 * BEAT_SECONDS)
+            if self._began_pulse:
+                self._team.pulse.stop()
 
     def next_turn(self, steps: int) -> None:
         """A turn of so many steps begins; the one before it is over."""
@@ -87,7 +84,7 @@ class Watchdog:
 
     def mark(self) -> None:
         """All processes come by here, each as often as the others, and next wait for each other."""
-        self._marks += 1
+        self._team.pulse.marks += 1
 
     def took(self, seconds_per_step: float) -> None:
         """Remember what the steps of a turn took."""
@@ -105,10 +102,14 @@ class Watchdog:
         """Seconds that the current turn may take."""
         return max(self._least, FACTOR * self._expected)
 
+    @property
+    def _inspection(self) -> float:
+        """Seconds from suspicion to exit."""
+        return INSPECTION_SECONDS + (LOOKED_AT + 1) * (self._team.pulse.seconds - BEAT_SECONDS)
+
     def _watch(self) -> None:
         awake = time.monotonic()
         while not self._stop.wait(BEAT_SECONDS):
-            self._tell()
             now, before = time.monotonic(), awake
             awake = now
             if now - before > ASLEEP * BEAT_SECONDS and self._begun is not None:
@@ -119,73 +120,80 @@ class Watchdog:
             begun = self._begun
             if begun is None:
                 continue
-            if time.monotonic() - begun > max(0.3 * self.limit, self.limit - INSPECTION_SECONDS):
+            if time.monotonic() - begun > max(0.3 * self.limit, self.limit - self._inspection):
                 self._inspect(begun)
-
-    def _tell(self) -> None:
-        """Without waiting for an answer: a coordinator that is stuck must not stop this thread."""
-        self._beat += 1
-        known = {
-            "marks": self._marks,
-            "beat": self._beat,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-        }
-        text = json.dumps(known)
-        _within(BEAT_SECONDS, lambda: self._team.board.put(f"alive/{self._team.index}", text))
+                awake = time.monotonic()
 
     def _inspect(self, begun: float) -> None:
         """See who is missing; the turn may still end while this looks."""
-        before = self._others()
-        for _ in range(3):
-            self._stop.wait(BEAT_SECONDS)
-            self._tell()
-        after = self._others()
-        if self._stop.is_set() or self._begun != begun:
+        verdict = self._judged(begun) if self._team.is_first else self._heard(begun)
+        if verdict is None:
             return
-        missing = self._missing(before, after)
         self._write_stacks()
-        if self._speaks(missing):
-            self._say(missing, time.monotonic() - begun)
+        missing = {int(index): why for index, why in verdict["missing"].items()}
+        if self._team.index in missing or self._team.index == verdict["speaker"]:
+            self._say(missing, verdict["more"], time.monotonic() - begun)
         # The first process is the coordinator: without it the others end with a lot of noise.
         time.sleep(BEAT_SECONDS * (3.5 if self._team.is_first else 1.5))
         self._end(LOST)
 
-    def _speaks(self, missing: dict[int, str]) -> bool:
-        """Who is missing speaks for itself, and the first of the others for all."""
-        others = [index for index in range(self._team.count) if index not in missing]
-        return self._team.index in missing or self._team.index == min(others, default=0)
+    def _is_over(self, begun: float) -> bool:
+        """Whether the turn that was suspected has ended after all."""
+        return self._stop.is_set() or self._begun != begun
 
-    def _others(self) -> dict[int, Seen]:
-        found = _within(
-            BEAT_SECONDS,
-            lambda: {
-                int(index): Seen(**json.loads(text))
-                for index, text in self._team.board.under("alive/").items()
-            },
-        )
-        return found or {}
+    def _judged(self, begun: float) -> dict[str, Any] | None:
+        """Look at the beats of all, and leave word of what they say; None if the turn ended."""
+        pulse = self._team.pulse
+        before = within(pulse.seconds, pulse.of_all) or {}
+        self._stop.wait(LOOKED_AT * pulse.seconds)
+        after = within(pulse.seconds, pulse.of_all) or {}
+        if self._is_over(begun):
+            return None
+        verdict = _verdict(self._missing(before, after), self._team.count)
+        within(BEAT_SECONDS, lambda: self._team.board.put(VERDICT, json.dumps(verdict)))
+        return verdict
+
+    def _heard(self, begun: float) -> dict[str, Any] | None:
+        """The verdict of the first process, or why there is none; None if the turn ended."""
+        pulse, board = self._team.pulse, self._team.board
+        silent, last = 0, None
+        while not self._is_over(begun):
+            said = within(pulse.seconds, lambda: board.look(VERDICT))
+            if said is not None:
+                return json.loads(said)
+            first = within(pulse.seconds, pulse.of_first)
+            silent = silent + 1 if first is None or first == last else 0
+            last = first or last
+            if silent > LOOKED_AT:
+                known = last or pulse.first
+                where = "" if known is None else f"{known.state}; {known.where}"
+                why = f"it does not answer, and is the coordinator{where}"
+                return _verdict({0: why}, self._team.count)
+            if time.monotonic() - begun > self.limit + self._inspection:
+                return _verdict({}, self._team.count)
+            self._stop.wait(pulse.seconds)
+        return None
 
     def _missing(self, before: dict[int, Seen], after: dict[int, Seen]) -> dict[int, str]:
         """Who did not arrive, and how that is known."""
-        if not after:
-            return {} if self._team.is_first else {0: "it does not answer, and is the coordinator"}
         missing: dict[int, str] = {}
-        furthest = max(seen.marks for seen in after.values())
-        for index in range(self._team.count):
+        furthest = max((seen.marks for seen in after.values()), default=0)
+        for index in range(self._team.count) if after else ():
             seen = after.get(index)
             if seen is None:
                 missing[index] = "nothing was ever heard of it"
             elif index in before and seen.beat == before[index].beat:
-                missing[index] = f"it is silent{_state(seen)}; {_where(seen)}"
+                missing[index] = f"it is silent{seen.state}; {seen.where}"
             elif seen.marks < furthest:
-                missing[index] = f"it answers, but is stuck; {_where(seen)}"
+                missing[index] = f"it answers, but is stuck; {seen.where}"
         return missing
 
-    def _say(self, missing: dict[int, str], seconds: float) -> None:
-        lines = [
-            f"gtjax: process {index} did not arrive: {why}" for index, why in missing.items()
-        ] or ["gtjax: all processes arrived at the same step, and none comes back from it"]
+    def _say(self, missing: dict[int, str], more: int, seconds: float) -> None:
+        lines = [f"gtjax: process {index} did not arrive: {why}" for index, why in missing.items()]
+        lines += [f"gtjax: {more} more did not arrive"] * (more > 0)
+        lines = lines or [
+            "gtjax: all processes arrived at the same step, and none comes back from it"
+        ]
         lines.append(
             f"gtjax: process {self._team.index} waited {seconds:.0f} s (the limit is "
             f"{self.limit:.0f}: the larger of {self._least:g} and {FACTOR:g} times the median), "
@@ -209,32 +217,8 @@ class Watchdog:
             faulthandler.dump_traceback(sys.stderr, all_threads=True)
 
 
-def _within(seconds: float, ask: Callable[[], Any]) -> Any:
-    """The answer if it comes in time, else None."""
-    answers: list[Any] = []
-
-    def run() -> None:
-        with suppress(LostError):
-            answers.append(ask())
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return answers[0] if answers else None
-
-
-def _where(seen: Seen) -> str:
-    return f"pid {seen.pid} on {seen.host}"
-
-
-def _state(seen: Seen) -> str:
-    """What the system says of a process on the same host, where it can be asked."""
-    if seen.host != socket.gethostname():
-        return ""
-    names = {"T": "stopped by a signal", "D": "waiting for a disk", "Z": "dead"}
-    try:
-        text = Path(f"/proc/{seen.pid}/stat").read_text(encoding="ascii", errors="replace")
-        state = text.rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return "" if not Path("/proc/self/stat").exists() else " and gone"
-    return f" and {names[state]}" if state in names else ""
+def _verdict(missing: dict[int, str], count: int) -> dict[str, Any]:
+    """What all have to know: of many who are missing the first, and who speaks for the others."""
+    speaker = next((index for index in range(count) if index not in missing), 0)
+    named = dict(list(missing.items())[:MOST_NAMED])
+    return {"missing": named, "more": len(missing) - len(named), "speaker": speaker}

@@ -218,6 +218,7 @@ class Run:
         self.team, self.source, self.asked = team, source, config
         batching = BATCHINGS.get(config.batches.batching)  # an unknown one is refused later
         source.in_place = batching is not None and batching.reads_stored
+        team.pulse.limit = config.runtime.watchdog_seconds
         self.clock = Stopwatch()
         self.show = show and team.is_first
         self.stop = stop or StopRequest()
@@ -273,9 +274,12 @@ class Run:
             def heeding(done: float, text: str) -> None:
                 if heeds and self.stop.asked and self.team.is_alone:
                     raise _Asked
+                self.team.doing(f"{name}: {text}" if text else name)
                 update(done, text)
 
+            self.team.doing(name)
             yield heeding
+            self.team.doing("")
 
     def _settled(self, config: TrainConfig, update: Any, folder: RunFolder | None) -> _Decided:
         """Plan in the first process; links are measured by all."""
@@ -295,11 +299,13 @@ class Run:
                     facts = GraphFacts.from_json(known["facts"])
                     task = task_from_json(known["task"])
                     return _Decided(config, facts, task, None).to_json()
+            self.team.doing("reading the graph")
             with self.clock.on("reading the graph"):
                 if self.source.stored is not None:
                     place = self.source.in_place
                     check_stored(self.source.stored, config.preparation, in_place=place)
                 whole = self.source.graph
+            self.team.doing("planning")
             if folder is not None:
                 check_same_graph(folder, whole)
             graph = config.prepared(whole)
@@ -384,13 +390,13 @@ class Run:
                 snapshot, problem = checkpoints.read(step, shapes), None
             except DamagedCheckpointError as error:
                 problem = str(error)
-            problems = [each for each in self.team.from_all(problem) if each is not None]
-            if not problems:
+            found = self.team.first_found(problem)
+            if found is None:
                 break
-            damaged.append(problems[0])
+            damaged.append(found[1])
             snapshot = None
             if self.show:
-                say(f"skipping a checkpoint: {problems[0]}")
+                say(f"skipping a checkpoint: {found[1]}")
         if snapshot is None and damaged:
             raise UserError(f"no checkpoint of {self.folder.shown} is good: {'; '.join(damaged)}")
         if snapshot is None:

@@ -74,10 +74,10 @@ def trust(
         if chosen.name in TESTED:
             continue
         doubt = tried(call.op, chosen, call.rows, platform)
-        doubts = [Doubt(**each) for each in team.from_all(doubt and vars(doubt)) if each]
-        if not doubts:
+        found = team.first_found(doubt and vars(doubt))
+        if found is None:
             continue
-        doubt = doubts[0]
+        doubt = Doubt(**found[1])
         told = f"kernel {doubt.kernel} of {doubt.op} is not trusted on this device: {doubt.reason}"
         more = f"Please attach {doubt.report} to a bug report."
         if kernel != "auto":

@@ -157,7 +157,8 @@ def test_loopback():
 
 def test_processes_with_other_devices_are_refused(monkeypatch):
     team = Team(0, 2, OwnBoard())
-    monkeypatch.setattr(team, "from_all", lambda here: [here, ["b", here[1] + 1, here[2]]])
+    other = ["b", 1 + jax.local_device_count(), "cpu"]
+    monkeypatch.setattr(team, "gathered", lambda here, make: make([here, other]))
     with pytest.raises(UserError, match=r"process 1 on b has \d+ \(cpu\). Give all the same --dev"):
         check_devices(team)
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from gtjax.distributed import pulse
 from gtjax.distributed import watchdog as module
 from gtjax.distributed.exits import LOST
 from gtjax.distributed.team import OwnBoard, Team
@@ -18,7 +19,8 @@ from gtjax.distributed.watchdog import Watchdog
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(module, "BEAT_SECONDS", 0.05)
+    for each in (module, pulse):
+        monkeypatch.setattr(each, "BEAT_SECONDS", 0.05)
     monkeypatch.setattr(module, "INSPECTION_SECONDS", 0.5)
 
 
@@ -57,7 +59,7 @@ def test_who_is_silent_is_named(tmp_path, capfd):
     stopped = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         os.kill(stopped.pid, 19)
-        told = f'{{"marks": 1, "beat": 7, "host": "{module.socket.gethostname()}", '
+        told = f'{{"marks": 1, "beat": 7, "host": "{pulse.socket.gethostname()}", '
         board.put("alive/1", told + f'"pid": {stopped.pid}}}')
         with watch(0, 2, board, tmp_path, ends) as dog:
             dog.next_turn(1)
