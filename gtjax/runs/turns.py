@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gtjax.runs.loop import Run
 
 DISPATCH_SECONDS = 1.0
+PROCESSES_A_TURN = 512  # of more, turns are longer: what the first takes to tell all is linear
 
 
 class NotFiniteError(UserError):
@@ -209,7 +210,7 @@ class Turns:
             self._stop_not_finite(Snapshot(state, best), batch)
         seconds = rows[-1]["seconds_per_step"]
         self.watchdog.took(seconds)
-        self._steps_per_turn = max(1, int(DISPATCH_SECONDS / seconds))
+        self._steps_per_turn = max(1, int(turn_seconds(self.team.count) / seconds))
         if run.watch is not None:
             run.watch.saw(seconds)
         step = int(state.step)
@@ -335,6 +336,11 @@ class Turns:
         durable = self.checkpoints.durable
         words.append("no checkpoint yet" if durable is None else f"checkpoint of step {durable}")
         return ", ".join([*words, pace.text])
+
+
+def turn_seconds(processes: int) -> float:
+    """How long the steps between two agreements of so many processes should take."""
+    return DISPATCH_SECONDS * max(1.0, processes / PROCESSES_A_TURN)
 
 
 def _shapes(batch: Any) -> Any:
