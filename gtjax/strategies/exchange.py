@@ -105,36 +105,49 @@ def _length_that_pays(lengths: np.ndarray) -> int:
     return int(lengths.min())
 
 
-def plan_exchange(parts: list[PartEdges], senders: Numbering) -> Exchange:
-    """Find every part's halo, and the rounds that bring it."""
-    count = senders.parts
-    needed = halos(parts, senders)
-    bounds = np.arange(count + 1) * senders.rows
-    first_pq = np.array([np.searchsorted(positions, bounds) for positions in needed])
-    next_pq, end_pq = first_pq[:, :-1].copy(), first_pq[:, 1:]
+def exchange_of(
+    halo_pq: np.ndarray,
+    wanted: Callable[[int, int], np.ndarray],
+    rows: int,
+    parts: Sequence[int],
+) -> Exchange:
+    """The rounds that bring every part its halo, and what some parts send and receive in them.
+
+    Args:
+        halo_pq: How many rows part p needs of part q.
+        wanted: The rows that a part needs of another, given both: positions, ascending. Asked for
+            where one of the two is among `parts`.
+        rows: Of every part.
+        parts: The leading axis of what comes back.
+    """
+    place = {part: number for number, part in enumerate(parts)}
+    next_pq = np.zeros_like(halo_pq)
     rounds: list[Round] = []
     arrivals: list[list[np.ndarray]] = [[] for _ in parts]
-    for messages in plan_rounds(end_pq - next_pq):
-        rows_ps = np.full((count, messages.rows), senders.rows, np.int32)
-        arrived = dict.fromkeys(range(count), np.zeros(0, np.int64))
+    for messages in plan_rounds(halo_pq):
+        rows_ps = np.full((len(parts), messages.rows), rows, np.int32)
+        arrived = [np.zeros(0, np.int64) for _ in parts]
         for source, target in messages.pairs:
             start = next_pq[target, source]
-            end = min(start + messages.rows, end_pq[target, source])
-            arrived[target] = needed[target][start:end]
-            rows_ps[source, : end - start] = arrived[target] - source * senders.rows
-            next_pq[target, source] = end
+            end = next_pq[target, source] = min(start + messages.rows, halo_pq[target, source])
+            if target in place or source in place:
+                content = wanted(target, source)[start:end]
+                if target in place:
+                    arrived[place[target]] = content
+                if source in place:
+                    rows_ps[place[source], : end - start] = content - source * rows
         rounds.append(Round(rows_ps, messages))
-        for target, positions in arrived.items():
-            arrivals[target].append(positions)
+        for number, positions in enumerate(arrived):
+            arrivals[number].append(positions)
     return Exchange(tuple(rounds), arrivals)
 
 
 def halos(parts: list[PartEdges], senders: Numbering) -> list[np.ndarray]:
     """Positions, ascending, of the rows that each part needs of others."""
-    return [_remote_senders(part.senders_e, p, senders) for p, part in enumerate(parts)]
+    return [remote_senders(part.senders_e, p, senders) for p, part in enumerate(parts)]
 
 
-def _remote_senders(senders_e: np.ndarray, part: int, numbering: Numbering) -> np.ndarray:
+def remote_senders(senders_e: np.ndarray, part: int, numbering: Numbering) -> np.ndarray:
     """Positions, ascending, of the senders of a part's edges that are not its own."""
     seen = np.zeros(numbering.parts * numbering.rows, bool)
     seen[senders_e] = True

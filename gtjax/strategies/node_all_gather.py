@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 from gtjax.graph import Graph
 from gtjax.partition import Cut
@@ -27,10 +28,12 @@ from gtjax.strategies.base import (
     op_pass,
     part_rows,
 )
+from gtjax.strategies.by_part import StageEdges, lay_out
+from gtjax.strategies.exchange import Messages, Round
 from gtjax.strategies.fitting import only_axes
 from gtjax.strategies.numbering import Numbering, padded
 from gtjax.strategies.op_work import FLOAT, OpWork
-from gtjax.strategies.part_edges import edges_by_part, stacked
+from gtjax.strategies.part_edges import PartEdges
 from pallas_kernels.driver import Stage
 from pallas_kernels.edges import EdgeForm, Edges
 
@@ -42,6 +45,8 @@ class NodeAllGather:
     name: str = "node_all_gather"
     mesh_axes: tuple[str, ...] = (NODE,)
     refetches: bool = False
+    wants_rows: bool = False
+    lays_out_parts: bool = True
 
     def refusal(self, works: Sequence[OpWork], mesh: MeshShape) -> Refusal | None:
         """Any number of devices along the node axis."""
@@ -57,10 +62,23 @@ class NodeAllGather:
         forms: Collection[EdgeForm] = (),
     ) -> Layout:
         """In-edges of every part, with senders numbered over all parts."""
-        parts = edges_by_part(graph, senders, receivers)
-        lists = [part.from_senders(part.senders_e) for part in parts]
-        sizes = (senders.parts * senders.rows, receivers.rows, mesh.feature)
-        return Layout(senders, receivers, *stacked(lists, *sizes, forms))
+        return lay_out(self, graph, senders, receivers, mesh, forms)
+
+    def stage_edges(
+        self,
+        edges: PartEdges,
+        part: int,
+        senders: Numbering,
+        arrivals: Sequence[np.ndarray],
+        messages: Sequence[Messages],
+    ) -> list[StageEdges]:
+        """All at once."""
+        rows = senders.parts * senders.rows
+        return [StageEdges(edges.from_senders(edges.senders_e), rows)]
+
+    def joined(self, edges: Sequence[Edges], rounds: Sequence[Round], senders: Numbering) -> Edges:
+        """The edges are all there is."""
+        return edges[0]
 
     def stages(self, arrays: Edges) -> tuple[Stage, ...]:
         """All edges, once the rows of all parts are there."""

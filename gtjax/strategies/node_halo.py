@@ -29,6 +29,7 @@ from gtjax.strategies.base import (
     op_pass,
     part_rows,
 )
+from gtjax.strategies.by_part import StageEdges, lay_out
 from gtjax.strategies.exchange import (
     Messages,
     Round,
@@ -37,13 +38,12 @@ from gtjax.strategies.exchange import (
     from_arrivals,
     halo_rounds,
     halos,
-    plan_exchange,
     travelling,
 )
 from gtjax.strategies.fitting import only_axes
 from gtjax.strategies.numbering import Numbering, padded
 from gtjax.strategies.op_work import FLOAT, OpWork
-from gtjax.strategies.part_edges import edges_by_part, stacked
+from gtjax.strategies.part_edges import PartEdges, edges_by_part, stacked
 from gtjax.strategies.ragged import (
     Ragged,
     bring_ragged_back,
@@ -72,6 +72,7 @@ class NodeHalo:
     name: str = "node_halo"
     mesh_axes: tuple[str, ...] = (NODE,)
     refetches: bool = False
+    wants_rows: bool = True
     # Rounds of messages run everywhere; see `ragged` for what needs a TPU or GPU.
     exchange: Literal["rounds", "ragged"] = "rounds"
 
@@ -89,28 +90,55 @@ class NodeHalo:
         forms: Collection[EdgeForm] = (),
     ) -> Layout:
         """Edges by whether they cross parts, and the exchange."""
+        if self.exchange == "rounds":
+            return lay_out(self, graph, senders, receivers, mesh, forms)
         parts = edges_by_part(graph, senders, receivers)
-        if self.exchange == "ragged":
-            needed = halos(parts, senders)
-            exchange = plan_ragged(needed, senders.rows)
-            arrivals_p = [[positions] for positions in needed]
-            messages = [Messages((), exchange.received.rows)]
-        else:
-            plan = plan_exchange(parts, senders)
-            exchange, arrivals_p = plan.rounds, plan.arrivals
-            messages = [each.messages for each in plan.rounds]
-        near = [edges.within(part, senders.rows) for part, edges in enumerate(parts)]
-        far = [
-            from_arrivals(edges, arrivals, messages)
-            for edges, arrivals in zip(parts, arrivals_p, strict=True)
+        needed = halos(parts, senders)
+        exchange = plan_ragged(needed, senders.rows)
+        messages = [Messages((), exchange.received.rows)]
+        by_part = [
+            self.stage_edges(edges, part, senders, [arrivals], messages)
+            for part, (edges, arrivals) in enumerate(zip(parts, needed, strict=True))
         ]
-        tables = (senders.rows, max(1, sum(each.rows for each in messages)))
         (near_edges, near_pe), (far_edges, far_pe) = (
-            stacked(lists, size, receivers.rows, mesh.feature, forms)
-            for lists, size in zip((near, far), tables, strict=True)
+            stacked(
+                [each.edges for each in stage],
+                stage[0].senders,
+                receivers.rows,
+                mesh.feature,
+                forms,
+            )
+            for stage in zip(*by_part, strict=True)
         )
         arrays = HaloArrays(near_edges, far_edges, exchange)
         return Layout(senders, receivers, arrays, np.concatenate([near_pe, far_pe], axis=1))
+
+    @property
+    def lays_out_parts(self) -> bool:
+        """Where rows travel in rounds."""
+        return self.exchange == "rounds"
+
+    def stage_edges(
+        self,
+        edges: PartEdges,
+        part: int,
+        senders: Numbering,
+        arrivals: Sequence[np.ndarray],
+        messages: Sequence[Messages],
+    ) -> list[StageEdges]:
+        """Those within the part, then those from others."""
+        rows = max(1, sum(each.rows for each in messages))
+        return [
+            StageEdges(edges.within(part, senders.rows), senders.rows),
+            StageEdges(from_arrivals(edges, arrivals, messages), rows),
+        ]
+
+    def joined(
+        self, edges: Sequence[Edges], rounds: Sequence[Round], senders: Numbering
+    ) -> HaloArrays:
+        """Near, far, and the exchange."""
+        near, far = edges
+        return HaloArrays(near, far, tuple(rounds))
 
     def stages(self, arrays: HaloArrays) -> tuple[Stage, ...]:
         """What is here, then what has come."""

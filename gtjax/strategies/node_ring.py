@@ -28,20 +28,21 @@ from gtjax.strategies.base import (
     op_pass,
     part_rows,
 )
+from gtjax.strategies.by_part import StageEdges, lay_out
 from gtjax.strategies.exchange import (
+    Messages,
     Round,
     bring_rounds_back,
     fetch_rounds,
     from_arrivals,
     halo_rounds,
-    plan_exchange,
     stages,
     travelling,
 )
 from gtjax.strategies.fitting import only_axes
 from gtjax.strategies.numbering import Numbering, padded
 from gtjax.strategies.op_work import FLOAT, OpWork
-from gtjax.strategies.part_edges import edges_by_part, stacked
+from gtjax.strategies.part_edges import PartEdges
 from pallas_kernels.driver import Stage
 from pallas_kernels.edges import EdgeForm, Edges
 
@@ -62,6 +63,8 @@ class NodeRing:
     name: str = "node_ring"
     mesh_axes: tuple[str, ...] = (NODE,)
     refetches: bool = True
+    wants_rows: bool = True
+    lays_out_parts: bool = True
 
     def refusal(self, works: Sequence[OpWork], mesh: MeshShape) -> Refusal | None:
         """Any number of devices along the node axis."""
@@ -77,27 +80,29 @@ class NodeRing:
         forms: Collection[EdgeForm] = (),
     ) -> Layout:
         """Edges by the stage in which their sender arrives."""
-        parts = edges_by_part(graph, senders, receivers)
-        exchange = plan_exchange(parts, senders)
-        messages = [each.messages for each in exchange.rounds]
-        cuts = stages(messages, senders.rows)
-        by_stage = [[edges.within(part, senders.rows) for part, edges in enumerate(parts)]]
-        by_stage += [
-            [
-                from_arrivals(edges, arrivals[cut], messages[cut])
-                for edges, arrivals in zip(parts, exchange.arrivals, strict=True)
-            ]
-            for cut in cuts
-        ]
-        tables = [senders.rows, *(sum(m.rows for m in messages[cut]) for cut in cuts)]
-        built = [
-            stacked(lists, size, receivers.rows, mesh.feature, forms)
-            for lists, size in zip(by_stage, tables, strict=True)
-        ]
-        rounds = tuple(exchange.rounds[cut] for cut in cuts)
-        arrays = RingArrays(tuple(edges for edges, _ in built), rounds)
-        edge_pe = np.concatenate([numbers_pe for _, numbers_pe in built], axis=1)
-        return Layout(senders, receivers, arrays, edge_pe)
+        return lay_out(self, graph, senders, receivers, mesh, forms)
+
+    def stage_edges(
+        self,
+        edges: PartEdges,
+        part: int,
+        senders: Numbering,
+        arrivals: Sequence[np.ndarray],
+        messages: Sequence[Messages],
+    ) -> list[StageEdges]:
+        """Those within the part, then those of each stage."""
+        found = [StageEdges(edges.within(part, senders.rows), senders.rows)]
+        for cut in stages(messages, senders.rows):
+            rows = sum(each.rows for each in messages[cut])
+            found.append(StageEdges(from_arrivals(edges, arrivals[cut], messages[cut]), rows))
+        return found
+
+    def joined(
+        self, edges: Sequence[Edges], rounds: Sequence[Round], senders: Numbering
+    ) -> RingArrays:
+        """The edges, and the rounds by stage."""
+        cuts = stages([each.messages for each in rounds], senders.rows)
+        return RingArrays(tuple(edges), tuple(tuple(rounds[cut]) for cut in cuts))
 
     def stages(self, arrays: RingArrays) -> tuple[Stage, ...]:
         """What is here, then what comes."""

@@ -64,6 +64,22 @@ def edges_by_part(graph: Graph, senders: Numbering, receivers: Numbering) -> lis
     ]
 
 
+def edges_of_part(
+    senders_e: np.ndarray,
+    receivers_e: np.ndarray,
+    edge_ids_e: np.ndarray,
+    part: int,
+    senders: Numbering,
+    receivers: Numbering,
+) -> PartEdges:
+    """What `edges_by_part` gives for one part, of the edges into it alone, in ascending order."""
+    at_e = receivers.position_n[receivers_e] - part * receivers.rows
+    from_e = senders.position_n[senders_e]
+    most = max(receivers.rows, senders.parts * senders.rows)
+    order_e = stable_pair_order(at_e, from_e, most)
+    return PartEdges(from_e[order_e], at_e[order_e], np.asarray(edge_ids_e)[order_e])
+
+
 def stacked(
     lists: list[EdgeList],
     senders: int,
