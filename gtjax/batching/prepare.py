@@ -23,7 +23,7 @@ from gtjax.sharding.hops import Hops
 from gtjax.sharding.mesh import Spread
 from gtjax.sharding.place import place_everywhere, place_parts, place_rows
 from gtjax.sharding.sparse import spread_rows
-from gtjax.sharding.stored import open_store, write_store
+from gtjax.sharding.stored import StoreWriter, open_store, write_store
 from gtjax.strategies import PADDING, Layout, number_nodes
 
 CACHE_BYTES = 16e6  # what a processor's cache holds of keys and values: less need not be reordered
@@ -197,12 +197,22 @@ def store_batch(
     write_store(
         folder,
         spread.mesh,
-        lambda to: _batch(
-            host, layout, spread, weight_n, _Placing(to.rows, to.parts, to.everywhere)
-        ),
-        holds=_holds(spread),
+        lambda to: batch_for_store(host, layout, spread, to, weight_n),
+        holds=holds(spread),
         about=about,
     )
+
+
+def batch_for_store(
+    host: Prepared,
+    layout: Layout,
+    spread: Spread,
+    to: StoreWriter,
+    weight_n: np.ndarray | None = None,
+) -> Any:
+    """What `place_batch` would place, written instead; gives the tree of what is stored."""
+    placing = _Placing(to.rows, to.parts, to.everywhere)
+    return _batch(host, layout, spread, weight_n, placing)
 
 
 def open_batch(folder: str | Path, spread: Spread) -> Batch:
@@ -211,15 +221,16 @@ def open_batch(folder: str | Path, spread: Spread) -> Batch:
     The graph need not be known, and the result is that of `place_batch`.
     """
     store = open_store(folder)
-    if store.holds != _holds(spread):
+    if store.holds != holds(spread):
         raise UserError(
-            f"{folder} holds a {store.holds}; this is to be a {_holds(spread)}. Remove {folder}: "
+            f"{folder} holds a {store.holds}; this is to be a {holds(spread)}. Remove {folder}: "
             "it is made again."
         )
     return store.place(spread.mesh)
 
 
-def _holds(spread: Spread) -> str:
+def holds(spread: Spread) -> str:
+    """What a store of a batch says that it holds."""
     return f"batch for {spread.strategy.name}"
 
 

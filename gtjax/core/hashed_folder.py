@@ -117,6 +117,11 @@ class FolderWriter:
     content: dict[str, Any] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def folder(self) -> Path:
+        """Where it is until it is complete."""
+        return self._folder
+
     def array(self, name: str, values: np.ndarray) -> None:
         """Write an array as the file `name`, such as "part-00003/x.npy"."""
         path = self._folder / name

@@ -16,6 +16,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from gtjax.sharding.specs import BY_PART, BY_ROW, EVERYWHERE
 from gtjax.strategies import PADDING
 
+TOGETHER = 1 << 14  # rows that are gathered and changed at once
+
 
 def place_rows(
     mesh: Mesh,
@@ -47,7 +49,10 @@ def rows_by_number(
         there = numbers != PADDING
         if not len(source):
             return np.full((len(numbers), *shape[1:]), fill, change(source).dtype)
-        rows = change(source[np.where(there, numbers, 0)])
+        rows = np.empty((len(numbers), *shape[1:]), change(source[:0]).dtype)
+        for start in range(0, len(numbers), TOGETHER):  # `change` may take several times as much
+            part = slice(start, start + TOGETHER)
+            rows[part] = change(source[np.where(there[part], numbers[part], 0)])
         if not there.all():
             rows[~there] = fill
         return rows

@@ -68,10 +68,13 @@ class StoredArray:
 
 
 class StoreWriter:
-    """Takes the calls of `place_rows` and its siblings, and writes what they would place."""
+    """Takes the calls of `place_rows` and its siblings, and writes what they would place.
 
-    def __init__(self, to: FolderWriter):
-        self._to, self._written = to, 0
+    `part`: of all of it, the shards of this part alone, and with part 0 what is not cut at all.
+    """
+
+    def __init__(self, to: FolderWriter, part: int | None = None):
+        self._to, self._written, self._part = to, 0, part
 
     def rows(
         self,
@@ -108,6 +111,9 @@ class StoreWriter:
         self._written += 1
         rows = array.shape[0] // array.shards(mesh)
         for number in range(array.shards(mesh)):
+            a_part = 1 if by == "part" else mesh.shape[FEATURE]  # shards of each
+            if self._part is not None and (0 if by == "all" else number // a_part) != self._part:
+                continue
             values = shard(slice(number * rows, (number + 1) * rows))
             self._to.array(array.file(number), values.astype(like.dtype, copy=False))
             del values  # before the next is gathered
