@@ -31,6 +31,7 @@ from gtjax.batching.config import BatchingSettings
 from gtjax.batching.prepare import Prepared, batch_for_store, holds
 from gtjax.core.errors import UserError
 from gtjax.core.hashed_folder import FolderWriter
+from gtjax.distributed.exits import ToldError
 from gtjax.distributed.team import Team
 from gtjax.partition.store import StoredPart, StoredPartition
 from gtjax.sharding.mesh import Spread
@@ -48,6 +49,8 @@ BLOCK = 1 << 16  # edges whose receivers are counted together
 def why_not(settings: BatchingSettings, spread: Spread, stored: StoredPartition) -> str | None:
     """Why one process has to write all parts, if it has to."""
     first = stored.part(0)
+    if settings.prepare.reorder == "always":
+        return "the order of all nodes is asked for"
     if part_strategy(spread.strategy) is None:
         return f"{spread.strategy.name} lays out all parts together"
     if "tiles" in settings.forms:
@@ -90,9 +93,10 @@ def write_own_parts(
 
     Every process calls this; `folder` is new, or empty, and seen by all of them.
     """
+    if reason := team.from_first(lambda: why_not(settings, spread, stored)):
+        said = f"parts cannot be laid out one by one: {reason}."
+        raise UserError(said) if team.is_first else ToldError(said)
     with team.mistakes_shared():
-        if reason := why_not(settings, spread, stored):
-            raise UserError(f"parts cannot be laid out one by one: {reason}.")
         if stored.num_parts != spread.shape.node:
             raise UserError(
                 f"{stored.folder} holds {stored.num_parts} parts; the mesh is {spread.shape}. "

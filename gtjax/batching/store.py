@@ -3,6 +3,8 @@
 With several processes the first lays out the graph and writes it to the run's folder, shard by
 shard; then it lets go of the graph, and every process maps the shards of its own devices from
 there. A run that is continued on the same mesh finds them, and no process reads the graph at all.
+Where the graph is stored with the edges that the run wants, and a partition of it too, the first
+process does not read it either: each writes the shards of its own parts (`own_parts`).
 All hosts have to see the run's folder, or it is at an address, as for checkpoints.
 
 Batchings that do not see all of the graph in every step are the exception: drawing new parts takes
@@ -20,6 +22,7 @@ from gtjax.batching.chunked_graph import in_chunks
 from gtjax.batching.chunks import Chunks
 from gtjax.batching.config import BatchingSettings
 from gtjax.batching.full import OneBatch
+from gtjax.batching.own_parts import parts_of, why_not, write_own_parts
 from gtjax.batching.prepare import (
     open_batch,
     prepare,
@@ -32,8 +35,8 @@ from gtjax.core.hashed_files import hash_of_json
 from gtjax.core.progress import Progress
 from gtjax.distributed.team import Team
 from gtjax.graph import StoredGraph
-from gtjax.partition import Partition
-from gtjax.remote.address import inside
+from gtjax.partition import Partition, StoredPartition, is_stored_partition, open_partition
+from gtjax.remote.address import address_of, inside
 from gtjax.sharding.mesh import Spread
 from gtjax.sharding.stored import is_stored, open_store
 
@@ -90,8 +93,26 @@ def batches_of(
             return make_batches(source, settings, evaluation, progress, partition)
     path = inside(folder, "parts", _key(fingerprint, settings, evaluation))
 
+    owned = _own_partition(source, settings)
+
+    def parts_apart() -> bool:
+        return (
+            owned is not None
+            and address_of(path) is None
+            and owned.graph_fingerprint == fingerprint
+            and not is_stored(path)
+            and why_not(settings, evaluation, owned) is None
+        )
+
+    if team.from_first(parts_apart):
+        assert owned is not None
+        about = {"graph": fingerprint, "partition": owned.partition.fingerprint}
+        own = parts_of(evaluation.mesh, team.index)
+        write_own_parts(team, Path(path), owned, settings, evaluation, own, about=about)
+
     def write() -> None:
         if not is_stored(path):  # which it is only once it is complete
+            source.in_place = False
             host = prepare(source.seen, settings, progress, source.known)
             layout, made = whole_layout(host, settings, evaluation, progress, partition)
             about = {"graph": fingerprint, "partition": made.fingerprint}
@@ -101,6 +122,12 @@ def batches_of(
     source.let_go()
     with team.mistakes_shared():
         return OneBatch(open_batch(path, evaluation), open_store(path).about["partition"])
+
+
+def _own_partition(source: Source, settings: BatchingSettings) -> StoredPartition | None:
+    """The stored partition of a graph that is read in place."""
+    name = settings.parallel.partitioner
+    return open_partition(name) if source.in_place and is_stored_partition(name) else None
 
 
 def _key(fingerprint: str, settings: BatchingSettings, spread: Spread) -> str:

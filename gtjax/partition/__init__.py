@@ -12,7 +12,13 @@ from gtjax.partition.cut import Cut, CutStats, EvenCut, cut_stats
 from gtjax.partition.partition import Partition
 from gtjax.partition.partitioners import PARTITIONERS, partition_graph
 from gtjax.partition.regroup import Regrouping
-from gtjax.partition.store import StoredPartition, open_partition, read_owners, save_partition
+from gtjax.partition.store import (
+    StoredPartition,
+    is_stored_partition,
+    open_partition,
+    read_owners,
+    save_partition,
+)
 from gtjax.partition.streaming import stream_partition
 
 __all__ = [
@@ -24,6 +30,7 @@ __all__ = [
     "Regrouping",
     "StoredPartition",
     "cut_stats",
+    "is_stored_partition",
     "open_partition",
     "partition_graph",
     "read_owners",

@@ -141,6 +141,11 @@ def check_new_folder(folder: str | Path) -> None:
     check_new(FORMAT, folder)
 
 
+def is_stored_partition(name: str) -> bool:
+    """Whether this names a folder, or an address, that `save_partition` wrote; no plain word is."""
+    return "/" in name and is_complete(FORMAT, name)
+
+
 def open_partition(folder: str | Path) -> StoredPartition:
     """Open what `save_partition` wrote; arrays are checked and mapped part by part, later."""
     if not is_complete(FORMAT, folder):

@@ -34,6 +34,7 @@ from gtjax.distributed.shared_folder import check_seen_by_all
 from gtjax.distributed.team import LostError, Team, this_team
 from gtjax.distributed.watchdog import Watchdog
 from gtjax.graph import Graph, Names, StoredGraph, required_graph
+from gtjax.partition import is_stored_partition
 from gtjax.planner import Plan, slower_than_one
 from gtjax.remote.address import address_of
 from gtjax.runs.asked import note_resumption, note_start
@@ -200,6 +201,13 @@ class _Decided:
         }
 
 
+def _may_read_parts(team: Team, config: TrainConfig) -> bool:
+    """Whether each process may read its own parts of a graph, and nobody all of it."""
+    parallel = config.parallel
+    known = not team.is_alone and parallel.strategy != "auto" and config.batches.batching == "full"
+    return known and is_stored_partition(parallel.partitioner)
+
+
 class Run:
     """One run, from its first step or its checkpoint to its result."""
 
@@ -217,7 +225,9 @@ class Run:
             keep_compiled()
         self.team, self.source, self.asked = team, source, config
         batching = BATCHINGS.get(config.batches.batching)  # an unknown one is refused later
-        source.in_place = batching is not None and batching.reads_stored
+        source.in_place = batching is not None and (
+            batching.reads_stored or _may_read_parts(team, config)
+        )
         team.pulse.limit = config.runtime.watchdog_seconds
         self.clock = Stopwatch()
         self.show = show and team.is_first

@@ -30,6 +30,7 @@ from gtjax.nn.config import setting_of
 from gtjax.partition import EvenCut
 from gtjax.partition.metis import is_installed
 from gtjax.partition.partitioners import MOST_METIS_EDGES, check_partitioner
+from gtjax.partition.store import is_stored_partition, open_partition
 from gtjax.planner import (
     GraphCuts,
     Locality,
@@ -394,12 +395,15 @@ def _options(config: TrainConfig, devices: int, graph: Graph | Sizes) -> Iterato
     elif parallel.partitioner == "auto" and graph.graphs is not None:
         partitioners = ("graphs",)
     elif parallel.partitioner == "auto":
-        able = is_installed() and graph.num_edges <= MOST_METIS_EDGES
-        partitioners = (*(("metis",) if able else ()), "streaming", "contiguous")
+        metis = is_installed() and graph.num_edges <= MOST_METIS_EDGES
+        partitioners = (*(("metis",) if metis else ()), "streaming", "contiguous")
     strategies = None if parallel.strategy == "auto" else (parallel.strategy,)
     mesh = None if parallel.mesh is None else parse_mesh(parallel.mesh)
+    able = None  # sizes of the node axis that the partition is for
+    if is_stored_partition(parallel.partitioner):
+        able = (1, open_partition(parallel.partitioner).num_parts)
     for option in options(devices, partitioners, remats, strategies, exchange=parallel.exchange):
-        if mesh is None or option.mesh == mesh:
+        if mesh in (None, option.mesh) and (able is None or option.mesh.node in able):
             yield option
 
 

@@ -29,7 +29,8 @@ class ParallelConfig:
     exchange: Literal["rounds", "ragged"] = "rounds"
     """How halos travel: in rounds of messages, or on a TPU or GPU at once and without padding."""
     partitioner: str = "auto"
-    """How nodes are shared out: "auto", "metis", "streaming", "contiguous" or "random"."""
+    """How nodes are shared out: "auto", "metis", "streaming", "contiguous" or "random"; or a
+    folder that `gtjax partition --out` wrote, as in ./parts."""
     wire: str = "plain"
     """The form of rows on their way: "plain", or "int8", which is a quarter of the bytes and
     approximate."""

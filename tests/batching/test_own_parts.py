@@ -159,3 +159,13 @@ def test_rows_of_other_parts_are_never_given():
 def test_a_process_has_the_parts_of_its_devices():
     assert parts_of(make_mesh(MeshShape(2, 2)), 0) == [0, 1]
     assert parts_of(make_mesh(MeshShape(2, 2)), 1) == []
+
+
+def test_the_folder_of_a_partition_is_a_partitioner(graph, tmp_path):
+    _, host, stored = prepared(graph, tmp_path / "partition")
+    found = partition_graph(host.edges, PARTS, str(tmp_path / "partition"))
+    assert found.fingerprint == stored.partition.fingerprint
+    with pytest.raises(UserError, match=r"holds 4 parts; 3 are wanted, .* use as many devices"):
+        partition_graph(host.edges, 3, str(tmp_path / "partition"))
+    with pytest.raises(UserError, match=r"or the folder of a stored partition .*; found '\./no'"):
+        partition_graph(host.edges, 3, "./no")
