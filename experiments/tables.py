@@ -31,6 +31,7 @@ TABLES = {
     "aot": ("aot", "aot/results.json"),
     "chaos": ("chaos", "chaos/results.json"),
     "joining": ("joining", "joining/results.json"),
+    "own_parts": ("own_parts", "own_parts/results.json"),
     "many_hosts": ("many_hosts", "many_hosts/results.json"),
     "planner": ("planner", "planner/results.json"),
     "unseen": ("planner", "planner/unseen.json"),

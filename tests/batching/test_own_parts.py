@@ -8,12 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gtjax.batching import store
 from gtjax.batching.config import PrepareConfig
 from gtjax.batching.own_parts import OwnRows, parts_of, why_not, write_own_parts
-from gtjax.batching.prepare import open_batch, prepare, store_batch
+from gtjax.batching.prepare import open_batch, place_batch, prepare, store_batch
+from gtjax.batching.source import Source
 from gtjax.core.errors import UserError
 from gtjax.distributed.team import OwnBoard, Team
 from gtjax.partition import open_partition, partition_graph, save_partition
+from gtjax.sharding.config import ParallelConfig
 from gtjax.sharding.mesh import Spread, make_mesh
 from gtjax.sharding.stored import open_store
 from gtjax.strategies import STRATEGIES, MeshShape, NodeByFeature, number_nodes
@@ -169,3 +172,37 @@ def test_the_folder_of_a_partition_is_a_partitioner(graph, tmp_path):
         partition_graph(host.edges, 3, str(tmp_path / "partition"))
     with pytest.raises(UserError, match=r"or the folder of a stored partition .*; found '\./no'"):
         partition_graph(host.edges, 3, "./no")
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_runs_take_the_parts_of_the_graph_that_they_train_on(graph, tmp_path, monkeypatch, same):
+    settings, host, stored = prepared(graph, tmp_path / "partition")
+    parallel = ParallelConfig(strategy="node_halo", partitioner=str(tmp_path / "partition"))
+    settings = replace(settings, parallel=parallel)
+    spread, board, taken, found = spread_by(NodeHalo()), OwnBoard(), [], [None, None]
+
+    def write(team, *arguments, **options):
+        taken.append(team.index)
+        write_own_parts(team, *arguments, **options)
+
+    monkeypatch.setattr(store, "write_own_parts", write)
+    fingerprint = stored.graph_fingerprint if same else graph.fingerprint
+
+    def run(index):
+        source = Source(lambda: graph if index == 0 else pytest.fail("only the first reads it"))
+        source.in_place = True
+        team = Team(index, 2, board)
+        found[index] = store.batches_of(team, source, fingerprint, settings, spread, tmp_path)
+
+    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert sorted(taken) == ([0, 1] if same else [])
+    numbering = number_nodes(stored.partition)
+    layout = NodeHalo().layout(host.edges, numbering, numbering, spread.shape)
+    for batches in found:
+        assert batches is not None
+        assert batches.partition_id == stored.partition.fingerprint
+        assert_as_placed(batches.at(0), place_batch(host, layout, spread))
