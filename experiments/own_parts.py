@@ -79,7 +79,7 @@ def made(arguments: Any, folder: Path) -> None:
     graph = rmat(**sizes)
     partition = partition_graph(graph, PARTS, "contiguous")
     save_partition(folder / "partition", graph, partition)
-    splits = {f"split_{name}": mask_n for name, mask_n in graph.split_n.items()}
+    splits: dict[str, Any] = {f"split_{name}": m for name, m in graph.split_n.items()}
     arrays: dict[str, Any] = {"senders": graph.senders_e, "receivers": graph.receivers_e}
     np.savez(folder / "graph.npz", x=graph.x_nf, labels=graph.labels_n, **arrays, **splits)
 

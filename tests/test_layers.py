@@ -39,10 +39,11 @@ ARROWS = {
         "sharding strategies tuning"
     ),
     "gtjax": "batching datasets graph nn partition recipes runs sharding tasks tuning",
-    # Models and the op by their names, the user's cache folder, and steps to compile and not run.
+    # Models and the op by their names, the user's cache folder, steps to compile and not run, and
+    # partitions that are stored.
     "experiments": (
-        "gtjax batching distributed graph hardware nn planner remote runs sharding strategies "
-        "tasks pallas_kernels"
+        "gtjax batching distributed graph hardware nn partition planner remote runs sharding "
+        "strategies tasks pallas_kernels"
     ),
 }
 ALONE = {"pallas_kernels"}
