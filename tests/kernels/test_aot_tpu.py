@@ -38,8 +38,8 @@ def test_forward_and_backward_compile(chip):
         assert program["kernels"] >= least, program
         assert program["scatters"] == 0, program
     # Of one value an edge and channel. Indices that are multiplied beforehand are 0.02 of it, and
-    # save half a bundle an edge. Rows of nodes are 0.07 of it: on the others the compiler keeps some
-    # in VMEM, for which that of 7x is too small.
+    # save half a bundle an edge. Rows of nodes are 0.07 of it: the compiler keeps some in VMEM, but
+    # that of 7x is too small for them.
     most = 0.78 if chip.startswith("tpu7x") else 0.52
     temporary = {program["program"]: program["temporary"] for program in found}
     assert temporary["dot_product 8x16 float32"] < most * EDGES * 8 * 16 * 4
