@@ -13,23 +13,18 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-from gtjax.distributed.exits import FAILED, FINISHED, MISTAKE, SUPERVISED
+from gtjax.distributed.exits import FAILED, FINISHED, MISTAKE
 from gtjax.distributed.failures import note_failure
+from gtjax.distributed.workers import ENTRY, POLL_SECONDS, Workers
 from gtjax.remote.address import address_of
 from gtjax.remote.run_store import RunStore
 
-POLL_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 60.0
-ENTRY = (sys.executable, "-c", "import sys; from gtjax.cli.main import main; sys.exit(main())")
 
 
 @dataclass(frozen=True)
@@ -64,30 +59,28 @@ class Supervisor:
         say: Callable[[str], None],
         entry: tuple[str, ...] = ENTRY,
     ):
-        self._job, self._local, self._say, self._entry = job, local, say, entry
+        self._job, self._local, self._say = job, local, say
         self._restarts, self._grace, self._backoff = restarts, grace, backoff
-        self._workers: list[subprocess.Popen] = []
-        self._signals, self._starts = 0, 0
+        self._workers, self._starts = Workers(entry), 0
 
     def run(self) -> int:
         """Returns the exit code for the whole."""
         failures = 0
-        with self._handling_signals():
+        with self._workers.hearing_signals():
             while True:
                 before = newest_checkpoint(self._job.run)
                 code, why = self._attempt()
-                if code in (FINISHED, MISTAKE) or self._signals:
+                if code in (FINISHED, MISTAKE) or self._workers.signals:
                     return code
                 failures = 1 if newest_checkpoint(self._job.run) > before else failures + 1
                 if self._job.run is None or failures > self._restarts:
-                    then = f"giving up after {_times(failures)} without a new checkpoint"
-                    self._tell(why, then)
+                    self._tell(why, giving_up(failures))
                     return FAILED
-                seconds = min(LONGEST_BACKOFF_SECONDS, self._backoff * 2.0 ** (failures - 1))
-                where = _from_where(newest_checkpoint(self._job.run))
+                seconds = backoff_seconds(self._backoff, failures)
+                where = from_where(newest_checkpoint(self._job.run))
                 self._tell(why, f"starting again in {seconds:g} s from {where}")
-                self._sleep(seconds)
-                if self._signals:
+                self._workers.sleep(seconds)
+                if self._workers.signals:
                     return FAILED
 
     def _tell(self, why: str, then: str) -> None:
@@ -97,25 +90,21 @@ class Supervisor:
 
     def _attempt(self) -> tuple[int, str]:
         """Start all processes, and wait until none is left."""
+        workers = self._workers
         self._start()
         try:
-            while not (failed := self._failed()) and self._alive():
+            while not (failed := workers.failed) and workers.alive:
                 time.sleep(POLL_SECONDS)
             if not failed:
                 return FINISHED, ""
-            if all(self._workers[index].returncode == -signal.SIGTERM for index in failed):
-                self._signalled(signal.SIGTERM, None)  # it came too early to be heard
-            why = ", ".join(self._what_became_of(index) for index in failed)
+            if all(workers.codes[index] == -signal.SIGTERM for index in failed):
+                workers.asked_to_stop()  # it came too early to be heard
+            why = ", ".join(workers.what_became_of(index, f"process {index}") for index in failed)
             # The others notice by themselves, and end; who is stuck does not.
-            deadline = time.monotonic() + self._grace
-            while self._alive() and time.monotonic() < deadline:
-                time.sleep(POLL_SECONDS)
+            workers.wait(self._grace)
         finally:
-            self._kill()
-        codes = [worker.returncode for worker in self._workers]
-        if MISTAKE in codes:
-            return MISTAKE, why
-        return FAILED, why
+            workers.kill()
+        return MISTAKE if MISTAKE in workers.codes else FAILED, why
 
     def _start(self) -> None:
         count = self._local.processes
@@ -127,70 +116,11 @@ class Supervisor:
         if self._local.devices is not None:
             place += ("--devices-per-process", str(self._local.devices))
         self._starts += 1
-        environment = os.environ | {SUPERVISED: str(self._starts)}
-        self._workers = []
-        for index in range(count or 1):
-            which = () if count is None else ("--process-id", str(index))
-            worker = subprocess.Popen(
-                # A session of its own: Ctrl-C reaches the supervisor, which passes it on once.
-                [*self._entry, *command, *place, *which],
-                env=environment,
-                start_new_session=True,
-            )
-            self._workers.append(worker)
-            if self._local.pin and count is not None:
-                _pin(worker.pid, index, count)
-        if self._signals:  # that came while there was nobody to pass it to
-            self._pass_on(signal.SIGTERM)
-
-    def _alive(self) -> list[subprocess.Popen]:
-        return [worker for worker in self._workers if worker.poll() is None]
-
-    def _failed(self) -> list[int]:
-        return [
-            i for i, worker in enumerate(self._workers) if worker.poll() not in (None, FINISHED)
-        ]
-
-    def _what_became_of(self, index: int) -> str:
-        worker = self._workers[index]
-        code = worker.returncode
-        end = f"ended with code {code}"
-        if code < 0:
-            with contextlib.suppress(ValueError):
-                end = f"was ended by {signal.Signals(-code).name}"
-        return f"process {index} (pid {worker.pid}) {end}"
-
-    def _kill(self) -> None:
-        for worker in self._alive():
-            worker.kill()
-        for worker in self._workers:
-            worker.wait()
-
-    def _sleep(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and not self._signals:
-            time.sleep(POLL_SECONDS)
-
-    @contextlib.contextmanager
-    def _handling_signals(self) -> Iterator[None]:
-        before: dict[int, Any] = {}
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, self._signalled)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
-        """The first asks all to save and end; the second ends them."""
-        self._signals += 1
-        self._pass_on(signal.SIGTERM if self._signals == 1 else signal.SIGKILL)
-
-    def _pass_on(self, number: int) -> None:
-        for worker in self._alive():
-            with contextlib.suppress(ProcessLookupError):
-                worker.send_signal(number)
+        which = [()] if count is None else [("--process-id", str(i)) for i in range(count)]
+        pids = self._workers.start([(*command, *place, *each) for each in which], self._starts)
+        if self._local.pin and count is not None:
+            for index, pid in enumerate(pids):
+                _pin(pid, index, count)
 
 
 def is_begun(run: Path) -> bool:
@@ -212,10 +142,10 @@ def newest_checkpoint(run: Path | None) -> int:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def free_port() -> int:
-    """A port of the loopback address that nobody uses at the moment."""
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port of the loopback address, or another of this host, that nobody uses at the moment."""
     with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
+        one.bind((address, 0))
         return one.getsockname()[1]
 
 
@@ -231,9 +161,17 @@ def _pin(pid: int, index: int, count: int) -> None:
             )
 
 
-def _from_where(step: int) -> str:
+def backoff_seconds(first: float, failures: int) -> float:
+    """How long to wait before the next start: longer each time."""
+    return min(LONGEST_BACKOFF_SECONDS, first * 2.0 ** (failures - 1))
+
+
+def from_where(step: int) -> str:
+    """What is started from, in words, given the step of the newest checkpoint."""
     return f"the checkpoint of step {step}" if step >= 0 else "the beginning"
 
 
-def _times(failures: int) -> str:
-    return "1 failure" if failures == 1 else f"{failures} failures"
+def giving_up(failures: int) -> str:
+    """In words."""
+    times = "1 failure" if failures == 1 else f"{failures} failures"
+    return f"giving up after {times} without a new checkpoint"

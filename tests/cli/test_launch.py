@@ -11,7 +11,7 @@ import pytest
 
 import gtjax as package
 from gtjax.cli import launch
-from gtjax.distributed import supervisor
+from gtjax.distributed import workers
 from gtjax.runs.checkpoint_files import read_manifest, steps_in
 
 ENTRY = [sys.executable, "-c", "import sys; from gtjax.cli.main import main; sys.exit(main())"]
@@ -31,7 +31,7 @@ SAGE = ("--model.hidden", "8", "--model.layers", "1", "--steps", "20", "--prepar
     ],
 )
 def test_mistakes_start_nothing(gtjax, monkeypatch, argv, said):
-    monkeypatch.setattr(supervisor.subprocess, "Popen", None)
+    monkeypatch.setattr(workers.subprocess, "Popen", None)
     code, _, stderr = gtjax("launch", *argv)
     assert code == 2
     assert said in stderr
