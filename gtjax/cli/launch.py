@@ -11,6 +11,7 @@ import tyro
 
 from gtjax.cli.arguments import parse
 from gtjax.core.errors import UserError
+from gtjax.distributed.elastic import Hosts
 from gtjax.distributed.slurm_batch import Batch
 from gtjax.remote.address import address_of, shown
 from gtjax.sharding.config import check_simulated
@@ -39,6 +40,11 @@ class Launch:
     """Seconds that the others have to end by themselves after one is lost."""
     pin: bool = True
     """Give each process its own cores, if there are as many."""
+    elastic: str | None = None
+    """The least and the most hosts, such as "2:4": started on each of them with the same command,
+    the run goes on with those that are there. --out is a folder that all see."""
+    elastic_seconds: float = 60.0
+    """With --elastic: how long to wait for the most hosts at first, and for one that was lost."""
     batch: Annotated[Batch, tyro.conf.arg(name="")] = field(default_factory=Batch)
 
     def __post_init__(self) -> None:
@@ -52,6 +58,18 @@ class Launch:
                 raise ValueError(f"--{name} is not negative; found {getattr(self, name)}")
         if self.batch.slurm and self.processes is not None:
             raise ValueError("--processes is for one machine; with --slurm, say --nodes")
+        if self.elastic is not None:
+            Hosts.parsed(self.elastic, self.elastic_seconds)
+            if self.processes is not None:
+                raise ValueError(
+                    "--elastic is started once on each host, with a process there; leave out "
+                    "--processes"
+                )
+            if self.batch.slurm:
+                raise ValueError(
+                    "--slurm starts all nodes or none; for --elastic write srun --no-kill "
+                    "--kill-on-bad-exit=0 gtjax launch --elastic ... in a batch file of your own"
+                )
 
 
 def run(argv: list[str]) -> int:
@@ -75,6 +93,8 @@ def run(argv: list[str]) -> int:
     job = _job(rest[0], rest[1:], shared=shared)
     if arguments.batch.slurm:
         return _submit(arguments, job)
+    if arguments.elastic is not None:
+        return _elastic(arguments, job)
     local = Local(arguments.processes, arguments.devices_per_process, arguments.pin)
     supervisor = Supervisor(
         job,
@@ -86,11 +106,65 @@ def run(argv: list[str]) -> int:
     return supervisor.run()
 
 
+def _elastic(arguments: Launch, job: Job) -> int:
+    """One host of several that come and go; mistakes are found before it meets the others."""
+    from gtjax.core.progress import say
+    from gtjax.distributed.elastic import Elastic
+
+    if job.run is None or address_of(job.run) is not None:
+        found = job.command[0] if job.run is None else shown(job.run)
+        raise UserError(
+            "--elastic is for train and resume, with a run folder that all hosts see; found "
+            f"{found}. An object store has no hard links, by which hosts agree."
+        )
+    command, options = job.command[0], list(job.command[1:])
+    if command == "train":
+        from gtjax.cli.train import parsed
+
+        train = parsed(options)
+        fixed, processes, steps = train.config.parallel, train.processes, None
+    else:
+        from gtjax.cli.resume import parsed as parsed_resume
+
+        fixed = parsed_resume(options)
+        processes, steps = fixed.processes, fixed.steps
+    if fixed.devices is not None or fixed.mesh is not None:
+        raise UserError(
+            "--elastic takes all devices of the hosts that are there: leave out --devices and "
+            "--mesh; --devices-per-process before the -- says how many each host has"
+        )
+    if processes.coordinator is not None:
+        raise UserError("--elastic chooses the coordinator among the hosts: leave it out")
+    assert arguments.elastic is not None
+    return Elastic(
+        job,
+        Hosts.parsed(arguments.elastic, arguments.elastic_seconds),
+        finished=lambda: _is_finished(job.run, steps),
+        restarts=arguments.restarts,
+        grace=arguments.grace,
+        devices=arguments.devices_per_process,
+        say=lambda text: say(f"gtjax launch: {text}"),
+    ).run()
+
+
+def _is_finished(run: Path | None, steps: int | None) -> bool:
+    """Whether a process that ended well has nothing left to do; it may have been stopped."""
+    from gtjax.runs.listing import finished_result
+    from gtjax.runs.run_folder import RunFolder
+
+    assert run is not None
+    try:
+        result = finished_result(RunFolder(run, writes=False))
+    except UserError:  # it is damaged, and will be written anew
+        return False
+    return result is not None and steps in (None, result["steps"], result["config"]["steps"])
+
+
 def _submit(arguments: Launch, job: Job) -> int:
     """Print the batch file, or hand it to SLURM."""
     from gtjax.core.progress import say
     from gtjax.distributed.slurm_batch import batch_file, log_of, submit
-    from gtjax.distributed.supervisor import ENTRY
+    from gtjax.distributed.workers import ENTRY
 
     run = job.run or Path(job.command[0])
     # The log of a run in a store is written here.

@@ -18,7 +18,8 @@ def joined(processes: Processes, parallel: ParallelConfig) -> None:
     check_simulated(processes.devices_per_process or 1, "--devices-per-process")
     warning = join(processes)
     if not is_one_of_several():
-        simulate_devices(parallel)
+        if processes.coordinator is None:  # else it is one that is left, with the devices it has
+            simulate_devices(parallel)
         return
     from gtjax.distributed.join import check_devices
     from gtjax.distributed.team import this_team

@@ -77,7 +77,7 @@ def run(argv: list[str]) -> int:
         from gtjax.runs.loop import resume
         from gtjax.runs.run_graph import graph_of
 
-        config = _fitting_the_devices(config, arguments)
+        config = _fitting_the_devices(folder, config, arguments)
         command = shlex.join(["gtjax", "resume", *argv])
         return report_outcome(
             lambda: resume(
@@ -152,15 +152,24 @@ def changed(config: TrainConfig, wanted: Resume) -> TrainConfig:
     return dataclasses.replace(config, parallel=made)
 
 
-def _fitting_the_devices(config: TrainConfig, wanted: Resume) -> TrainConfig:
-    """Where nothing is said and the devices are fewer or more than before: all that there are."""
+def _fitting_the_devices(folder: RunFolder, config: TrainConfig, wanted: Resume) -> TrainConfig:
+    """Where nothing is said and the devices are fewer or more than before: all that there are.
+
+    What the planner chose for those before it chooses anew; what the user named stays.
+    """
     import jax
 
     from gtjax.cli.processes import is_one_of_several
+    from gtjax.runs.asked import FILE as ASKED
 
     before, there = config.parallel.devices, jax.device_count()
     asked = wanted.devices is not None or wanted.mesh is not None
-    several = is_one_of_several() or jax.default_backend() != "cpu"
+    told = wanted.processes.coordinator is not None  # also one that is left of several
+    several = told or is_one_of_several() or jax.default_backend() != "cpu"
     if asked or before is None or not several or before == there:
         return config
+    named = (folder.read_json(ASKED) or {}).get("settings", {"parallel.strategy": "unknown"})
+    if named.get("parallel.strategy", "auto") in ("auto", "single"):
+        parallel = dataclasses.replace(config.parallel, strategy="auto")
+        config = dataclasses.replace(config, parallel=parallel)
     return changed(config, dataclasses.replace(wanted, devices=there))

@@ -16,6 +16,8 @@ from gtjax.runs.checkpoint_files import read_manifest, steps_in
 
 ENTRY = [sys.executable, "-c", "import sys; from gtjax.cli.main import main; sys.exit(main())"]
 SMALL = ("--model.hidden", "8", "--model.layers", "1", "--model.heads", "2", "--steps", "6")
+OUT = ("train", "--out", "runs/new")
+TOLD = ("--coordinator", "a:1", "--num-processes", "2", "--process-id", "0")
 SAGE = ("--model.hidden", "8", "--model.layers", "1", "--steps", "20", "--prepare.no-symmetrise")
 
 
@@ -28,6 +30,15 @@ SAGE = ("--model.hidden", "8", "--model.layers", "1", "--steps", "20", "--prepar
         (["--restarts", "-1", "--", "train"], "--restarts is not negative; found -1"),
         (["--", "train"], "needs --out FOLDER, the same for all tasks"),
         (["--processes", "2", "--", "train", "--steps", "0"], "steps is at least 1; found 0"),
+        (["--elastic", "2", "--", "train"], 'such as "2:4"; found \'2\''),
+        (["--elastic", "2:4", "--", "train"], "needs --out FOLDER, the same for all tasks"),
+        (["--elastic", "2:4", "--", "profile"], "--elastic is for train and resume"),
+        (["--elastic", "2:4", "--elastic-seconds", "0", "--", "train"], "seconds is positive"),
+        (["--elastic", "2:4", "--processes", "2", "--", "train"], "leave out --processes"),
+        (["--elastic", "2:4", "--slurm", "--", "train"], "srun --no-kill"),
+        (["--elastic", "2:4", "--", *OUT, "--devices", "4"], "leave out --devices and --mesh"),
+        (["--elastic", "2:4", "--", *OUT, *TOLD], "--elastic chooses the coordinator"),
+        (["--elastic", "2:4", "--", "train", "--out", "s3://a/b"], "An object store has no"),
     ],
 )
 def test_mistakes_start_nothing(gtjax, monkeypatch, argv, said):
