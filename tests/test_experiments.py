@@ -366,6 +366,18 @@ def test_sparse_features_are_compared_on_a_tiny_graph(tmp_path):
     assert not list(tmp_path.iterdir())  # a smoke run stores nothing
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_an_elastic_run_loses_hosts_takes_them_in_and_finishes_with_the_same_loss(tmp_path):
+    done = experiment("elastic", "--runs", "1", "--times", "1", "--out", str(tmp_path / "r.json"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = json.loads((tmp_path / "r.json").read_text())["runs"]
+    assert [change["to"] for change in run["changes"]] == [4, 3, 2, 4]
+    assert run["stopped_codes"] == run["codes"] == [0] * 4
+    assert run["apart_at_the_end"] <= 1e-5
+    assert not run["left_over"]
+
+
 def test_graph_classification_has_the_settings_that_validated_best():
     folder = ROOT / "experiments" / "tasks"
     choices = json.loads((folder / "choices.json").read_text(encoding="utf-8"))

@@ -2,12 +2,12 @@
 
     gtjax launch --elastic 2:4 -- train --data /shared/graph.npz --out /shared/run
 
-Each host has a supervisor, and around it no scheduler and no fixed coordinator: supervisors meet in a
-folder beside that of the run (`meeting`), and whoever of them came first leads. It decides who goes
-on together, and every one of those starts a process. Processes that end are started again from the
-last checkpoint, by the next decision: with all, if the one that was lost comes back in time or
-another takes its place; else with those that are left. One that comes later is taken in after the
-next checkpoint. Losing any host is survived, also that of process 0 and that of the leader.
+Each host has a supervisor, and there is neither a scheduler nor a fixed coordinator: supervisors
+meet in a folder beside that of the run (`meeting`), and whoever came first leads. It decides who
+goes on together, and every one of those starts a process. Processes that end are started again
+from the last checkpoint, by the next decision: with all, if the one that was lost comes back in
+time or another takes its place; else with those that are left. One that comes later is taken in
+after the next checkpoint. Losing any host is survived, also that of process 0 and of the leader.
 """
 
 from __future__ import annotations
@@ -143,12 +143,16 @@ class Elastic:
         elif self._workers.signals:
             return FINISHED if members.own.code in (None, FINISHED) else FAILED
         else:
-            if running := [each.member.host for each in seen if each.heard and each.member.running]:
-                names = _listed(running)
-                self._say_once(f"this host is to spare; {len(running)} others run: {names}")
+            if newest is not None and members.own.number not in newest.members:
+                self._say_that_it_is_spare(seen)
             if self._leads(seen):
                 self._lead(newest, seen)
         return None
+
+    def _say_that_it_is_spare(self, seen: list[Seen]) -> None:
+        running = [each.member.host for each in seen if each.heard and each.member.running]
+        if running:
+            self._say_once(f"this host is to spare; running are {_listed(running)}")
 
     # What every one does.
 

@@ -51,12 +51,12 @@ class Meeting:
 
     def names(self, kind: str) -> list[int]:
         """Numbers of the files of a kind, the smallest first."""
-        found = []
-        with contextlib.suppress(FileNotFoundError):
-            for name in os.listdir(self.folder):
-                if match := re.fullmatch(rf"{kind}-(\d+)\.json", name):
-                    found.append(int(match[1]))
-        return sorted(found)
+        try:
+            files = [path.name for path in self.folder.iterdir()]
+        except FileNotFoundError:
+            return []
+        found = (re.fullmatch(rf"{kind}-(\d+)\.json", name) for name in files)
+        return sorted(int(each[1]) for each in found if each)
 
     def read(self, kind: str, number: int) -> dict[str, Any] | None:
         """What a file tells; None if it is not there."""

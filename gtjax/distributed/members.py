@@ -1,6 +1,6 @@
 """Who of the hosts of an elastic run is there.
 
-Every supervisor has a file in the folder where they meet, with a count that it raises once a second.
+Every supervisor has a file in the folder where they meet, with a count that it raises every second.
 Who sees the count change hears the other; who has not for ten seconds, by its own clock, takes the
 other for lost. So a file that an earlier launch has left is nobody, and clocks need not agree. Each
 host reads the files of all once a second: with n hosts n reads a second on each.

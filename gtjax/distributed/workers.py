@@ -27,7 +27,7 @@ class Workers:
         self.signals = 0
 
     def start(self, commands: Iterable[tuple[str, ...]], count: int) -> list[int]:
-        """Start these commands of gtjax , all for the `count`-th time; returns their process ids."""
+        """Start commands of gtjax, all for the `count`-th time; returns their process ids."""
         environment = os.environ | {SUPERVISED: str(count)}
         self._all = [
             subprocess.Popen(

@@ -30,7 +30,7 @@ SAGE = ("--model.hidden", "8", "--model.layers", "1", "--steps", "20", "--prepar
         (["--restarts", "-1", "--", "train"], "--restarts is not negative; found -1"),
         (["--", "train"], "needs --out FOLDER, the same for all tasks"),
         (["--processes", "2", "--", "train", "--steps", "0"], "steps is at least 1; found 0"),
-        (["--elastic", "2", "--", "train"], 'such as "2:4"; found \'2\''),
+        (["--elastic", "2", "--", "train"], 'such as "2:4"'),
         (["--elastic", "2:4", "--", "train"], "needs --out FOLDER, the same for all tasks"),
         (["--elastic", "2:4", "--", "profile"], "--elastic is for train and resume"),
         (["--elastic", "2:4", "--elastic-seconds", "0", "--", "train"], "seconds is positive"),

@@ -1,4 +1,4 @@
-"""Supervisors of hosts that come and go, each a process, with workers that do what they are told."""
+"""Supervisors of hosts that come and go, with workers that do what they are told."""
 
 from __future__ import annotations
 
