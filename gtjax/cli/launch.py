@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import tyro
 from gtjax.cli.arguments import parse
 from gtjax.core.errors import UserError
 from gtjax.distributed.elastic import Hosts
+from gtjax.distributed.join import Processes
 from gtjax.distributed.slurm_batch import Batch
 from gtjax.remote.address import address_of, shown
 from gtjax.sharding.config import check_simulated
@@ -191,6 +193,17 @@ def _submit(arguments: Launch, job: Job) -> int:
     return 0
 
 
+def _words(processes: Processes) -> tuple[str, ...]:
+    """Options that say the same: what is continued has the same place among others."""
+    plain = Processes()
+    return tuple(
+        word
+        for each in dataclasses.fields(processes)
+        if (value := getattr(processes, each.name)) != getattr(plain, each.name)
+        for word in (f"--{each.name.replace('_', '-')}", str(value))
+    )
+
+
 def _job(command: str, options: list[str], *, shared: bool) -> Job:
     """The command, its mistakes found before any process is started, and how to continue it."""
     from gtjax.distributed.supervisor import Job
@@ -199,7 +212,8 @@ def _job(command: str, options: list[str], *, shared: bool) -> Job:
         from gtjax.cli.train import parsed
         from gtjax.runs.run_folder import new_run_path
 
-        config = parsed(options).config
+        train = parsed(options)
+        config = train.config
         if config.out is None and shared:
             raise UserError(
                 "launch without --processes needs --out FOLDER, the same for all tasks, so that "
@@ -207,7 +221,7 @@ def _job(command: str, options: list[str], *, shared: bool) -> Job:
             )
         out = config.out or new_run_path(config)
         first = (command, *options, *(() if config.out else ("--out", str(out))))
-        return Job(first, ("resume", shown(out)), out)
+        return Job(first, ("resume", shown(out), *_words(train.processes)), out)
     if command == "resume":
         from gtjax.cli.resume import parsed as parsed_resume
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import socket
 import statistics
 import sys
 import threading
@@ -167,7 +168,9 @@ class Watchdog:
             if silent > LOOKED_AT:
                 known = last or pulse.first
                 where = "" if known is None else f"{known.state}; {known.where}"
-                why = f"it does not answer, and is the coordinator{where}"
+                here = socket.gethostname()
+                why = "it is the coordinator, and does not answer"
+                why += f", or {here} is cut off from it{where}"
                 return _verdict({0: why}, self._team.count)
             if time.monotonic() - begun > self.limit + self._inspection:
                 return _verdict({}, self._team.count)

@@ -30,7 +30,7 @@ SAGE = ("--model.hidden", "8", "--model.layers", "1", "--steps", "20", "--prepar
         (["--restarts", "-1", "--", "train"], "--restarts is not negative; found -1"),
         (["--", "train"], "needs --out FOLDER, the same for all tasks"),
         (["--processes", "2", "--", "train", "--steps", "0"], "steps is at least 1; found 0"),
-        (["--elastic", "2", "--", "train"], 'such as "2:4"'),
+        (["--elastic", "2", "--", "train"], "--elastic is the least and the"),
         (["--elastic", "2:4", "--", "train"], "needs --out FOLDER, the same for all tasks"),
         (["--elastic", "2:4", "--", "profile"], "--elastic is for train and resume"),
         (["--elastic", "2:4", "--elastic-seconds", "0", "--", "train"], "seconds is positive"),
@@ -56,6 +56,8 @@ def test_what_is_run_first_and_what_again(tmp_path, monkeypatch):
     assert job.again == ("resume", str(job.run))
     named = launch._job("train", ["--out", "a/b"], shared=True)
     assert named.command == ("train", "--out", "a/b")
+    placed = launch._job("train", ["--out", "a/b", *TOLD, "--join-seconds", "9"], shared=True)
+    assert placed.again == ("resume", "a/b", *TOLD, "--join-seconds", "9.0")
     again = launch._job("resume", ["a/b", "--devices", "2"], shared=True)
     assert again.command == again.again == ("resume", "a/b", "--devices", "2")
     assert launch._job("profile", [], shared=False).run is None

@@ -112,4 +112,7 @@ def test_a_coordinator_that_does_not_answer_is_named(tmp_path, capfd):
     with watch(1, 2, Dead(), tmp_path, ends) as dog:
         dog.next_turn(1)
         wait_for(lambda: ends)
-    assert "process 0 did not arrive: it does not answer" in capfd.readouterr().err
+    assert (
+        "process 0 did not arrive: it is the coordinator, and does not answer"
+        in capfd.readouterr().err
+    )
