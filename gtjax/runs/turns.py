@@ -85,6 +85,8 @@ class Turns:
         run.program = run.program.in_phase(phase)
         with run.clock.on("compiling"), run.stop.during("compiling"):
             self._compile(snapshot)
+            # Where hosts first meet gloo gives up after half a minute; this waits for who compiles.
+            self.team.gathered(None, lambda found: None)
         pace = Pace(run.facts.num_nodes)
         run.status.doing("training")
         with (

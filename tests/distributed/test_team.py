@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -119,6 +120,19 @@ def test_the_coordinator_takes_three_requests_of_a_process_however_many_there_ar
     assert [len(taken[count]) for count in (4, 16)] == [2 * (count - 1) + 3 for count in (4, 16)]
     size = {count: sum(each[2] for each in taken[count]) for count in taken}
     assert size[16] < 6 * size[4]
+
+
+def test_all_wait_for_the_slowest():
+    done = []
+
+    def work(team):
+        if team.index == 2:
+            time.sleep(0.3)
+        done.append(team.index)
+        team.gathered(None, lambda found: None)
+        assert sorted(done) == [0, 1, 2]
+
+    assert together(3, work) == [None] * 3
 
 
 def test_a_mistake_of_the_first_is_one_of_all():
