@@ -7,11 +7,13 @@ import json
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from gtjax.cli import train
-from gtjax.cli.resume import Resume, changed, with_steps
+from gtjax.cli.resume import Resume, _fitting_the_devices, changed, with_steps
+from gtjax.distributed.join import Processes
 from gtjax.runs.config import TrainConfig, to_mapping
 from gtjax.runs.run_folder import RunFolder
 from gtjax.sharding.config import ParallelConfig
@@ -20,6 +22,8 @@ from tests.marks import slow
 
 HALO = ParallelConfig(strategy="node_halo", devices=4, mesh="node=4,feature=1")
 ONE = ParallelConfig(strategy="single")
+ONE_OF_FOUR = ParallelConfig(strategy="single", devices=1)
+ANY_RING = ParallelConfig(strategy="node_ring")
 
 
 @pytest.mark.parametrize(
@@ -45,6 +49,31 @@ def test_what_is_said_wins_and_the_rest_fits_it(before, wanted, after):
     if isinstance(after, dict):
         after = dataclasses.replace(before, **after)
     assert made == dataclasses.replace(config, parallel=after)
+
+
+@pytest.mark.parametrize(
+    ("asked", "before", "there", "after"),
+    [
+        ({}, HALO, 3, {"strategy": "auto", "devices": 3, "mesh": None}),
+        ({}, HALO, 1, {"strategy": "single", "devices": 1, "mesh": None}),
+        ({}, HALO, 4, HALO),
+        ({"parallel.strategy": "node_halo"}, HALO, 3, {"devices": 3, "mesh": None}),
+        ({"parallel.strategy": "single"}, ONE_OF_FOUR, 3, {"strategy": "auto", "devices": 3}),
+        ({"parallel.strategy": "node_ring"}, ANY_RING, 3, ANY_RING),
+        (None, HALO, 3, {"devices": 3, "mesh": None}),  # of a run that did not tell
+    ],
+)
+def test_on_other_devices_the_planner_chooses_what_it_chose_before(
+    tmp_path, monkeypatch, asked, before, there, after
+):
+    monkeypatch.setattr(jax, "device_count", lambda: there)
+    folder, config = RunFolder(tmp_path), TrainConfig(parallel=before)
+    if asked is not None:
+        folder.write_json("asked.json", {"settings": asked})
+    told = Resume(tmp_path, processes=Processes("a:1", there, 0))
+    if isinstance(after, dict):
+        after = dataclasses.replace(before, **after)
+    assert _fitting_the_devices(folder, config, told).parallel == after
 
 
 @pytest.fixture(scope="module")
