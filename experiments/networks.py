@@ -262,12 +262,14 @@ def disturbed(hosts: Hosts, what: str, dice: random.Random) -> dict[str, Any]:
     names = rf"\bhost{victim}\b|{re.escape(hosts.network.address(victim))}\b"
     lines = [line for line in said.splitlines() if re.search(names, line)]
     about = [line for line in lines if re.search("did not arrive|gone|silent|peer", line)]
+    limits = [float(limit) for limit in re.findall(r"the limit is (\d+)", said)]
     row = {
         "what": what,
         "host": victim,
         "at_step": step,
         "outcome": "ended and came back" if all(ends) else "went on",
         "seconds_to_end": round(max(ends), 1) if all(ends) else None,
+        "watchdog_limit": max(limits, default=None),  # larger than asked where steps are slow
         "seconds_to_go_on": round(recovered, 1),
         "named": bool(about) if all(ends) else None,
         "said": about[0][:200] if about else None,

@@ -34,6 +34,7 @@ TABLES = {
     "own_parts": ("own_parts", "own_parts/results.json"),
     "many_hosts": ("many_hosts", "many_hosts/results.json"),
     "elastic": ("elastic", "elastic/results.json"),
+    "networks": ("networks", "networks/results.json"),
     "planner": ("planner", "planner/results.json"),
     "unseen": ("planner", "planner/unseen.json"),
     "links": ("planner_links", "planner/links.json"),
