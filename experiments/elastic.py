@@ -1,6 +1,6 @@
 """Hosts that come and go: 4 to 3 to 2 to 4 processes, again and again, and the losses of the run.
 
-    python experiments/elastic.py [--runs 2] [--times 5] [--seed 0]
+    python experiments/elastic.py [--runs 5] [--times 2] [--seed 0]
 
 Four supervisors (`gtjax launch --elastic 2:4`) on one machine stand for four hosts. One is lost,
 then another, then two come; that is one time. Who is lost is drawn, the leader and the host of
@@ -169,6 +169,10 @@ def losses(run: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in text.splitlines()]
 
 
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
 def table(results: dict[str, Any]) -> str:
     """What was done and seen, for the README."""
     runs = results["runs"]
@@ -179,8 +183,8 @@ def table(results: dict[str, Any]) -> str:
     apart = max((run["apart_at_the_end"] for run in whole), default=float("nan"))
     steps = max((run["apart"] for run in whole), default=float("nan"))
     lines.append(
-        f"| 4 to 3 to 2 to 4 processes, {times} times in {len(runs)} runs | finishes; loss within "
-        f"1e-5 relative of the undisturbed run | {len(whole)} of {len(runs)} runs finished, their "
+        f"| 4 to 3 to 2 to 4 processes, {times} times in {_runs(len(runs))} | finishes; loss within "
+        f"1e-5 relative of the undisturbed run | {len(whole)} of {_runs(len(runs))} finished, their "
         f"last loss at most {apart:.1e} and the loss of any step at most {steps:.1e} apart |"
     )
     for how in dict.fromkeys(change["how"] for change in changes):
@@ -196,8 +200,8 @@ def table(results: dict[str, Any]) -> str:
 def main() -> None:
     """Do it, store it, print it."""
     parser = argparse.ArgumentParser(description="Hosts that come and go.")
-    parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--times", type=int, default=5, help="in each run")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--times", type=int, default=2, help="in each run")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=STORED)
     arguments = parser.parse_args()
