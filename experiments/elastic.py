@@ -183,8 +183,9 @@ def table(results: dict[str, Any]) -> str:
     apart = max((run["apart_at_the_end"] for run in whole), default=float("nan"))
     steps = max((run["apart"] for run in whole), default=float("nan"))
     lines.append(
-        f"| 4 to 3 to 2 to 4 processes, {times} times in {_runs(len(runs))} | finishes; loss within "
-        f"1e-5 relative of the undisturbed run | {len(whole)} of {_runs(len(runs))} finished, their "
+        f"| 4 to 3 to 2 to 4 processes, {times} times in {_runs(len(runs))} | finishes; loss "
+        f"within 1e-5 relative of the undisturbed run | {len(whole)} of {_runs(len(runs))} "
+        "finished, their "
         f"last loss at most {apart:.1e} and the loss of any step at most {steps:.1e} apart |"
     )
     for how in dict.fromkeys(change["how"] for change in changes):
