@@ -381,7 +381,7 @@ def test_an_elastic_run_loses_hosts_takes_them_in_and_finishes_with_the_same_los
 def test_graph_classification_has_the_settings_that_validated_best():
     folder = ROOT / "experiments" / "tasks"
     choices = json.loads((folder / "choices.json").read_text(encoding="utf-8"))
-    for name in ("tu-proteins",):
+    for name in ("tu-nci1", "tu-proteins"):
         candidates, chosen = choices[name]["candidates"], choices[name]["chosen"]
         best = max(candidates, key=lambda label: candidates[label]["val_accuracy"])
         assert best == chosen
