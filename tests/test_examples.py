@@ -20,7 +20,7 @@ def test_there_are_eight_and_they_are_short():
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-@pytest.mark.quick_every(9)
+@pytest.mark.slow
 def test_an_example_runs(path, tmp_path, monkeypatch):
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])

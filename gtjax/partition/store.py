@@ -143,7 +143,7 @@ def check_new_folder(folder: str | Path) -> None:
 
 def is_stored_partition(name: str) -> bool:
     """Whether this names a folder, or an address, that `save_partition` wrote; no plain word is."""
-    return "/" in name and is_complete(FORMAT, name)
+    return isinstance(name, str) and "/" in name and is_complete(FORMAT, name)
 
 
 def open_partition(folder: str | Path) -> StoredPartition:

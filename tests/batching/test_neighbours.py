@@ -123,7 +123,7 @@ class Deeper(Own):
 @pytest.mark.parametrize(
     "model", [*MODELS, Own], ids=lambda model: getattr(model, "__name__", type(model).__name__)
 )
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_with_all_edges_loss_and_gradients_are_those_of_the_whole_graph(graph, model):
     """On the seeds: here all training nodes; dropout included, which draws by node and edge."""
     program, batches = made(graph, model, sampled(batch_size=1000))
@@ -301,7 +301,7 @@ def test_a_draw_that_exceeds_the_shapes_makes_them_grow_and_is_counted(graph, mo
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.quick_every(2)
+@pytest.mark.quick_every(4)
 def test_pairs_with_all_edges_score_as_in_the_whole_graph(graph, devices):
     """The same edges and drawn pairs, given to a full batch by the rows of their nodes."""
     model = GCNConfig(hidden=8, layers=2, dropout=0.0)

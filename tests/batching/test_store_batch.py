@@ -64,7 +64,7 @@ def test_every_exact_strategy_is_here():
     [(False, "none", "transformer"), (True, "random_walk", "decoupled")],
 )
 @pytest.mark.parametrize(("strategy", "inner"), CASES)
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_a_stored_batch_is_the_placed_one(
     graph, tmp_path, strategy, inner, edge_features, positional, architecture
 ):

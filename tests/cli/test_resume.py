@@ -95,7 +95,7 @@ def on_four(tmp_path_factory):
     ],
     ids=" ".join,
 )
-@pytest.mark.quick_every(2)
+@pytest.mark.quick_every(4)
 def test_a_run_goes_on_elsewhere(gtjax, on_four, out, way):
     wanted = json.loads((on_four / "result.json").read_text())
     shutil.copytree(on_four, out)
@@ -139,7 +139,7 @@ def test_a_finished_run_says_so_without_looking_for_its_graph(gtjax, copied):
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-@pytest.mark.quick_every(2)
+@pytest.mark.quick_every(4)
 def test_more_steps_are_taken_in_all(gtjax, copied, finished, interrupted):
     if interrupted:
         (copied / "result.json").unlink()

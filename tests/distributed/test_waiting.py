@@ -152,6 +152,7 @@ except LostError as lost:
 """
 
 
+@pytest.mark.slow
 def test_a_host_that_is_stopped_while_it_prepares_is_named_by_real_processes():
     address = f"127.0.0.1:{free_port()}"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

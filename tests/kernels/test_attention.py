@@ -64,7 +64,7 @@ def assert_agrees(got, want, tolerance=1e-5):
 @pytest.mark.parametrize(
     ("name", "kernel"), on_graphs(KERNELS, ONE_BY_ONE) + on_graphs(INTERPRETED, FEW_GRAPHS)
 )
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_values_and_gradients_equal_the_dense_oracle(name, rate, kernel):
     senders, receivers, nodes = GRAPHS[name]
     q, k, v, dout = qkv(nodes)
@@ -81,7 +81,7 @@ def test_values_and_gradients_equal_the_dense_oracle(name, rate, kernel):
 @pytest.mark.parametrize(
     ("heads", "width"), [slow(1, 8), (8, 16), slow(2, 100), slow(1, 256), (5, 128)]
 )
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_head_shapes(heads, width, kernel):
     senders, receivers, nodes = GRAPHS["prime"]
     q, k, v, dout = qkv(nodes, heads, width)
@@ -91,7 +91,7 @@ def test_head_shapes(heads, width, kernel):
 
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
-@pytest.mark.quick_every(2)
+@pytest.mark.quick_every(4)
 def test_bfloat16_inputs_accumulate_in_float32(kernel):
     senders, receivers, nodes = GRAPHS["hub of hubs"]
     q, k, v, dout = (jnp.asarray(a, jnp.bfloat16) for a in qkv(nodes))
@@ -145,7 +145,7 @@ def test_a_nan_is_not_hidden(broken, kernel):
 
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
-@pytest.mark.quick_every(4)
+@pytest.mark.quick_every(8)
 def test_runs_are_bit_equal(kernel):
     q, k, v, dout = qkv(GRAPHS["hub of hubs"][2])
     edges = edges_of(GRAPHS["hub of hubs"])
@@ -184,7 +184,7 @@ def check_merged_partials(kernel, seed, parts):
 @pytest.mark.parametrize("kernel", KERNELS)
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), parts=st.integers(2, 4))
-@pytest.mark.quick_every(2)
+@pytest.mark.quick_every(4)
 def test_merged_partials_of_any_split_equal_the_whole(kernel, seed, parts):
     check_merged_partials(kernel, seed, parts)
 

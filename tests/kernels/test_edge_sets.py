@@ -82,7 +82,7 @@ RUNS += [pytest.param("dot_product, bias", *kernel.values, id=kernel.id) for ker
 
 
 @pytest.mark.parametrize(("name", "kernel"), RUNS)
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_an_op_over_sets_of_edges_equals_the_op_over_all_of_them(name, kernel):
     case = CASES[name]
     arrays, order = edges_by_table()

@@ -43,7 +43,7 @@ GRAPHS["in pieces"] = awkward()
 
 
 @pytest.mark.parametrize(("name", "kernel"), FUSED)
-@pytest.mark.quick_every(2)
+@pytest.mark.quick_every(4)
 def test_results_and_gradients(name, kernel):
     assert_equals_reference(name, "in pieces", interpreted(kernel), DROPOUT)
 

@@ -114,7 +114,7 @@ def assert_equals_reference(name, graph, kernel, dropout=None, shape=(), toleran
 
 
 @pytest.mark.parametrize(("name", "kernel"), of_cases(functools.partial(kernels_of, quick=True)))
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_everything_awkward_at_once(name, kernel):
     assert_equals_reference(name, "all at once", kernel, DROPOUT)
 

@@ -105,7 +105,7 @@ def shapes(tree):
 
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
-@pytest.mark.quick_every(4)
+@pytest.mark.quick_every(8)
 def test_in_the_shapes_of_other_edges_the_slices_equal_the_dense_oracle(kernel):
     """The others are one part with every row of the graph, and room."""
     graph = senders, receivers, nodes = GRAPHS["prime"]
@@ -157,7 +157,7 @@ def any_larger(need, there):
 
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
-@pytest.mark.quick_every(4)
+@pytest.mark.quick_every(8)
 def test_the_slices_of_all_parts_together_equal_the_dense_oracle(kernel):
     check_parts(GRAPHS["all at once"], kernel, parts=4, spare=37, filler=np.nan)
 

@@ -188,7 +188,7 @@ def test_no_label_is_both_shown_and_asked_for(seed, share, multilabel):
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_a_hidden_label_does_not_reach_the_output(name):
     graph, model = make_graph(), make_model(name=name, label_input=True)
     train, hidden = jnp.ones(NODES, bool), jnp.arange(NODES) == 7
@@ -265,7 +265,7 @@ def test_missing_inputs_are_named(name, changes):
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_a_graph_without_features_still_runs(name):
     bare = Graph([0, 1], [1, 0], np.zeros((3, 0)), np.zeros(3, int))
     model = MODELS[name].make(MODELS[name].config(), Sizes(0, classes=2), rngs=nnx.Rngs(params=0))

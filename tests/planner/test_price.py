@@ -29,7 +29,7 @@ CASES += [("twice", "node_all_gather-4-1"), ("twice", "node_halo-4-1")]
 
 
 @pytest.mark.parametrize(("model", "name"), CASES)
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_bytes_and_memory_are_those_of_the_compiled_step(model, name):
     option, work = OPTIONS[name], WORKS[model]
     partition = partition_graph(GRAPH, option.mesh.node, "contiguous")

@@ -45,7 +45,7 @@ def with_edge_features(graph: Graph) -> Graph:
 
 
 @pytest.mark.parametrize(("strategy", "devices"), STRATEGIES)
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_shapes_types_and_places_are_those_of_the_real_thing(graph, strategy, devices):
     parallel = ParallelConfig(strategy=strategy, devices=devices)
     config = small_config(parallel=parallel, optim=replace(OPTIM, average=0.5))

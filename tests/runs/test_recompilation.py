@@ -21,7 +21,7 @@ from tests.runs.small_run import small_config
     ],
     ids=lambda batches: batches.batching,
 )
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_steps_and_evaluations_are_traced_once(graph, out, monkeypatch, batches):
     chex.clear_trace_counter()
     for name in ("advance", "evaluate", "predict"):

@@ -50,7 +50,7 @@ def compiled_text(here, graph, case):
     ("op", "name", "shape"),
     marked(in_turn(["dot_product, bias", "mean, one head", "custom sum"], SPREADS)),
 )
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_bytes_in_the_program_are_those_demanded(graph, op, name, shape):
     strategy, case = strategy_called(name), CASES[op]
     partition = partition_graph(graph, shape.node, "random")

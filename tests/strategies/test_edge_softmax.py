@@ -27,7 +27,7 @@ GRAPHS = awkward_graphs()
     ],
     ids=lambda x: str(x),
 )
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_rounds_by_the_same_weights(spread, shape):
     graph = graph_of(*GRAPHS["hub receives half of all edges"])
     rng = np.random.default_rng(0)

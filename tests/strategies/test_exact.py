@@ -88,7 +88,7 @@ def marked(pairs):
 
 
 @pytest.mark.parametrize(("name", "spread", "shape"), marked(in_turn(DIFFERENT, SPREADS, every=2)))
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_ops_of_every_kind_on_every_mesh(name, spread, shape):
     graph = graph_of(*GRAPHS["all at once"])
     partition = partition_graph(graph, shape.node, "random")
@@ -108,7 +108,7 @@ ONE_OF_EACH = [
     ("name", "spread", "shape"),
     marked((name, one, quick) for one, name, quick in in_turn(ONE_OF_EACH, CASES)),
 )
-@pytest.mark.quick_every(2)
+@pytest.mark.quick_every(4)
 def test_every_op_under_every_strategy(name, spread, shape):
     graph = graph_of(*GRAPHS["hub receives half of all edges"])
     partition = partition_graph(graph, shape.node, "random")
@@ -125,7 +125,7 @@ def test_every_op_under_every_strategy(name, spread, shape):
         )
     ),
 )
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_awkward_graphs_over_four_devices(strategy, name):
     graph = graph_of(*GRAPHS[name])
     shape = MeshShape(1, 4) if strategy == "feature_all_to_all" else MeshShape(4)
@@ -145,7 +145,7 @@ def test_parts_may_be_empty_and_of_any_size(strategy):
 
 
 @pytest.mark.parametrize("strategy", NODE_STRATEGIES)
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_the_xla_kernel_under_every_strategy(strategy):
     graph = graph_of(*GRAPHS["hub receives half of all edges"])
     partition = partition_graph(graph, 3, "random")

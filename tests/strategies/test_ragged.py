@@ -58,7 +58,7 @@ def test_values_and_gradients_equal_the_dense_oracle(strategy, shape):
 
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize("name", [n for n in GRAPHS if n not in ("all at once", "hub of hubs")])
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_awkward_graphs_over_four_devices(name):
     graph = graph_of(*GRAPHS[name])
     partition = partition_graph(graph, 4, "contiguous")

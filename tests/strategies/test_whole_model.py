@@ -124,7 +124,7 @@ def assert_same(got, want):
         )
     ],
 )
-@pytest.mark.quick_every(2)
+@pytest.mark.quick_every(4)
 def test_everything_at_once_is_the_same_on_many_devices(graph, on_one, name, strategy, mesh):
     spread = {"strategy": strategy, "mesh": SPREADS[strategy][mesh]}
     parallel = ParallelConfig(**spread, partitioner="random")
@@ -158,7 +158,7 @@ OTHERS = [
         for strategy, model, quick in in_turn(list(FOUR), OTHERS)
     ],
 )
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(6)
 def test_losses_of_ten_steps_are_the_same_on_four_devices(graph, on_one, model, strategy):
     want = on_one(losses, model)
     assert np.isfinite(want).all()

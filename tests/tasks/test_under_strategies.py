@@ -40,7 +40,7 @@ def on_one_device(case: str) -> Steps:
         for strategy in STRATEGIES
     ],
 )
-@pytest.mark.quick_every(2)
+@pytest.mark.quick_every(4)
 def test_the_same_on_four_devices(case, strategy):
     make, task, asked = CASES[case]
     one, four = on_one_device(case), Steps(make(), config_of(task, 4, strategy, **asked))
