@@ -204,7 +204,9 @@ def main() -> None:
             sizes = ["--nodes", str(nodes), "--edges", str(edges)]
             command = [sys.executable, __file__, "--what", "make", "--graph", str(path)]
             subprocess.run([*command, *sizes], check=True)
-        known = json.loads(given.result.read_text()) if given.result.exists() else {}
+        known: dict[str, Any] = {}
+        if given.result.exists():
+            known = json.loads(given.result.read_text(encoding="utf-8"))
         if (known.get("nodes"), known.get("edges")) != (nodes, edges):
             known = {"nodes": nodes, "edges": edges}
         for what in given.only:
