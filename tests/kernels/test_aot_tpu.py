@@ -24,7 +24,10 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("chip", ["v5e:2x4", "v5p:2x2x1", "v6e:2x4", "tpu7x:2x2x1"])
+OTHERS = [pytest.param(chip, marks=pytest.mark.slow) for chip in ("v5p:2x2x1", "v6e:2x4")]
+
+
+@pytest.mark.parametrize("chip", ["v5e:2x4", "tpu7x:2x2x1", *OTHERS])
 def test_forward_and_backward_compile(chip):
     command = [sys.executable, "-m", "tests.kernels.aot_tpu_programs", chip]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
