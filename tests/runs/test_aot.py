@@ -14,7 +14,6 @@ from tests.runs.aot_steps import HIDDEN, NODES, STRATEGIES
 
 pytestmark = [
     pytest.mark.aot,
-    pytest.mark.xdist_group("steps"),  # they are compiled once for all tests here
     pytest.mark.timeout(1800),
     pytest.mark.skipif(
         importlib.util.find_spec("libtpu") is None,
