@@ -54,8 +54,8 @@ def run(argv: list[str]) -> int:
     sight = look(arguments.run)
     with contextlib.ExitStack() as stack:
         if arguments.metrics_port is not None:
-            render = lambda: exposition(look(arguments.run))  # noqa: E731
-            port = stack.enter_context(served(arguments.metrics_port, render))
+            metrics = served(arguments.metrics_port, lambda: exposition(look(arguments.run)))
+            port = stack.enter_context(metrics)
             say(f"metrics: http://127.0.0.1:{port}/metrics")
         show = stack.enter_context(_shown(json_lines=arguments.json))
         show(sight)

@@ -7,10 +7,9 @@ says so and numpy takes its place, with the same draws at a tenth of the speed o
 from __future__ import annotations
 
 import ctypes
-import functools
 from pathlib import Path
 
-from gtjax.core.native_library import load_library
+from gtjax.core.native_library import NativeLibrary
 
 
 class _Loaded:
@@ -27,18 +26,5 @@ class _Loaded:
         self.gather_rows.restype = None
 
 
-def why_not() -> str | None:
-    """What keeps the native code from running here; None if it can."""
-    found = _load()
-    return found if isinstance(found, str) else None
-
-
-def library() -> _Loaded | None:
-    """Its functions, if it is there."""
-    found = _load()
-    return None if isinstance(found, str) else found
-
-
-@functools.cache
-def _load() -> _Loaded | str:
-    return load_library(Path(__file__).parent, "_sampler", _Loaded)
+_NATIVE = NativeLibrary(Path(__file__).parent, "_sampler", _Loaded)
+why_not, library = _NATIVE.why_not, _NATIVE.functions
