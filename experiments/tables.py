@@ -24,6 +24,8 @@ ROOT = HERE.parent
 # What stands in the marker: the script that makes the table, and what it makes it of.
 TABLES = {
     "accuracy": ("accuracy", "accuracy/results.json"),
+    "tuning": ("tuning", "tuning/results.json"),
+    "recipes": ("recipes", "recipes/results.json"),
     "tasks": ("tasks", "tasks/results.json"),
     "strategies": ("strategies", "strategies/results.json"),
     "partition": ("partition", "partition/results.json"),

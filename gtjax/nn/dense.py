@@ -23,6 +23,24 @@ class Dense(nnx.Linear):
         return out_nf if self.bias is None else out_nf + self.bias[...].astype(self.dtype)
 
 
+def sum_of_both(one: Dense, other: Dense | None, inputs: jax.Array | SparseRows) -> jax.Array:
+    """What two layers of like sizes make of the same rows, added up: by one product for both.
+
+    `x A + x B = x (A + B)`, and so in the backward pass. The second layer may be missing.
+    """
+    if other is None:
+        return one(inputs)
+    kernel = (one.kernel[...] + other.kernel[...]).astype(one.dtype)
+    if isinstance(inputs, SparseRows):
+        out_nf = inputs.times(kernel)
+    else:
+        out_nf = jnp.matmul(inputs.astype(one.dtype), kernel, preferred_element_type=jnp.float32)
+    for layer in (one, other):
+        if layer.bias is not None:
+            out_nf += layer.bias[...].astype(one.dtype)
+    return out_nf
+
+
 def linear(inputs: int, outputs: int, config: Any, rngs: nnx.Rngs) -> Dense:
     """A dense layer in the model's type whose sums, and so outputs, are float32."""
     return dense(inputs, outputs, dtype=setting_of(config, "dense_dtype"), rngs=rngs)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from gtjax.nn.config import SAGEConfig
-from gtjax.nn.dense import dense
+from gtjax.nn.dense import Dense, dense, sum_of_both
 from gtjax.nn.inputs import Inputs
 from gtjax.nn.models import Sizes
 from gtjax.nn.neighbours import Neighbours
@@ -24,7 +24,9 @@ from gtjax.nn.stack import Stack
 
 
 class SAGEConv(nnx.Module):
-    """`W_neighbours aggregate(x_j) + b + W_own x_i`."""
+    """`W_neighbours aggregate(x_j) + b + W_own x_i`; a residual layer joins the last product."""
+
+    takes_residual = True
 
     def __init__(
         self,
@@ -40,15 +42,21 @@ class SAGEConv(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(outputs))
         self.narrows = outputs < inputs
 
-    def __call__(self, x_nf: jax.Array | SparseRows, neighbours: Neighbours) -> jax.Array:
-        """[nodes, inputs] to [nodes, outputs]."""
+    def __call__(
+        self,
+        x_nf: jax.Array | SparseRows,
+        neighbours: Neighbours,
+        residual: Dense | None = None,
+    ) -> jax.Array:
+        """[nodes, inputs] to [nodes, outputs], with what a residual layer makes of x added."""
         aggregate = getattr(neighbours, self.aggregation)
         narrows = self.narrows or is_sparse(x_nf)
         if narrows and self.aggregation != "max":  # narrow rows are cheaper to gather
             others_nf = aggregate(self.neighbours(x_nf))
         else:
             others_nf = self.neighbours(aggregate(x_nf))
-        return others_nf + self.bias[...] + self.own(neighbours.own(x_nf))
+        own_nf = sum_of_both(self.own, residual, neighbours.own(x_nf))
+        return others_nf + self.bias[...] + own_nf
 
 
 class GraphSAGE(nnx.Module):
@@ -66,4 +74,4 @@ class GraphSAGE(nnx.Module):
 
     def __call__(self, inputs: Inputs, neighbours: Neighbours) -> jax.Array:
         """Embeddings of all nodes, [nodes, hidden]."""
-        return self.stack(inputs, neighbours, lambda conv, x_nf, near: conv(x_nf, near))
+        return self.stack(inputs, neighbours, lambda conv, *given: conv(*given))

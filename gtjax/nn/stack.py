@@ -64,11 +64,13 @@ class Stack(nnx.Module):
         self,
         inputs: Inputs,
         neighbours: Neighbours,
-        run: Callable[[Any, Any, Any], jax.Array],
+        run: Callable[..., jax.Array],
     ) -> jax.Array:
         """Embeddings of all nodes, where `run(conv, x_nf, neighbours)` calls a convolution.
 
-        Of a sampled batch, each layer computes the rows that later ones read, and no others.
+        One that `takes_residual` is given the residual layer too, if no branch is ever dropped, and
+        adds what it makes. Of a sampled batch, each layer computes the rows that later ones read,
+        and no others.
         """
         config, noise = self.config, inputs.noise
         outputs: list[jax.Array] = []
@@ -80,9 +82,11 @@ class Stack(nnx.Module):
             near = neighbours.last(len(self.layers) - number)
             if number:
                 h_nf = noise.drop(h_nf, config.dropout)
-            conv_nf = run(layer.conv, h_nf, near)
+            takes = not config.drop_layers and getattr(layer.conv, "takes_residual", False)
+            given = [layer.residual] if takes else []
+            conv_nf = run(layer.conv, h_nf, near, *given)
             inputs.see(f"layers.{number}.conv", conv_nf)
-            if layer.residual is not None:
+            if layer.residual is not None and not takes:
                 depth = (number + 1) / len(self.layers)
                 conv_nf = noise.drop_branch(conv_nf, depth * config.drop_layers)
                 conv_nf += layer.residual(near.own(h_nf))
