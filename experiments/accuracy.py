@@ -83,6 +83,8 @@ def run_once(case: Case, data: Path, number: int) -> dict[str, Any]:
     if metric == "cross_entropy":  # chooses the step, and is not what is reported
         metric = "accuracy"
     names = [f"{name}_{metric}" for name in ("train", "val", "test")]
+    if config.smooth.method != "none":
+        names += [f"{name}_smoothed_{metric}" for name in ("val", "test")]
     known = {name: result[name] for name in (*names, *KEPT)}
     return {
         "run": {case.vary: number, **known, "seconds": time.monotonic() - started},
@@ -106,19 +108,31 @@ def run_case(case: Case, data: Path, kept: Path) -> dict[str, Any]:
         results.append(known["result"])
         run = results[-1]["run"]
         print(case.config, {name: round(value, 4) for name, value in run.items()}, flush=True)
-    first = results[0]
-    tests = [result["run"][f"test_{first['metric']}"] for result in results]
+    first, runs = results[0], [result["run"] for result in results]
+    metric, smoothed = first["metric"], {}
+    if f"test_smoothed_{metric}" in runs[0]:
+        smoothed = {"smoothed": spread(runs, f"smoothed_{metric}")}
     return {
         "graph": case.graph,
         "split": "anchor" if case.anchor else "given",
-        "metric": first["metric"],
-        "mean": statistics.fmean(tests),
-        "deviation": statistics.stdev(tests) if len(tests) > 1 else None,
+        "metric": metric,
+        **spread(runs, metric),
+        **smoothed,
         "trials": case.trials,
         "beside": case.beside,
-        "runs": [result["run"] for result in results],
+        "runs": runs,
         **{name: first[name] for name in ("kernels", "device", "versions", "config")},
         "command": f"python experiments/accuracy.py --data FOLDER --only {case.config}",
+    }
+
+
+def spread(runs: list[dict[str, Any]], metric: str) -> dict[str, Any]:
+    """Mean and deviation of a test metric, and the mean on validation."""
+    tests, vals = ([run[f"{name}_{metric}"] for run in runs] for name in ("test", "val"))
+    return {
+        "mean": statistics.fmean(tests),
+        "deviation": statistics.stdev(tests) if len(tests) > 1 else None,
+        "val": statistics.fmean(vals),
     }
 
 
@@ -129,17 +143,24 @@ def stored() -> dict[str, Any]:
 
 def table(results: dict[str, Any]) -> str:
     """The results as Markdown."""
-    lines = ["| config | graph | metric | test, mean | runs | min. a run | beside it | trials |"]
-    lines.append("|---|---|---|---|---|---|---|---|")
+    lines = [
+        "| config | graph | metric | test, mean | val | runs | min. a run | beside it | trials |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
     for name, result in results.items():
-        spread = f" ± {100 * result['deviation']:.1f}" if result["deviation"] is not None else ""
         minutes = statistics.median(run["seconds"] for run in result["runs"]) / 60
         split = ", anchor split" if result["split"] == "anchor" else ""
-        lines.append(
-            f"| `{name}` | {result['graph']}{split} | {result['metric']} | "
-            f"{100 * result['mean']:.1f}{spread} | {len(result['runs'])} | {minutes:.1f} | "
-            f"{result['beside']} | {result['trials']} |"
-        )
+        of_case = f"{result['graph']}{split} | {result['metric']}"
+        shown = [(f"`{name}`", result)]
+        if "smoothed" in result:
+            shown.append((f"`{name}`, Correct & Smooth after it", result["smoothed"]))
+        for called, found in shown:
+            around = f" ± {100 * found['deviation']:.1f}" if found["deviation"] is not None else ""
+            val = f"{100 * found['val']:.1f}" if "val" in found else ""
+            lines.append(
+                f"| {called} | {of_case} | {100 * found['mean']:.1f}{around} | {val} | "
+                f"{len(result['runs'])} | {minutes:.1f} | {result['beside']} | {result['trials']} |"
+            )
     return "\n".join(lines)
 
 
