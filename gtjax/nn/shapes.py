@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 
 from gtjax.nn.inputs import Inputs
 from gtjax.nn.models import Sizes
@@ -33,28 +34,27 @@ def shape_inputs(sizes: Sizes, *, multilabel: bool = False) -> Inputs:
 
 
 def embedding_width(
-    make: Callable[[], Any],
+    model: nnx.Module,
     sizes: Sizes,
     neighbours: Callable[[jax.Array], Neighbours],
     *,
     key: jax.Array | None = None,
     multilabel: bool = False,
 ) -> int:
-    """Columns of what the model gives that `make` makes; a ValueError if that is no embedding.
+    """Columns of what a model gives, which may be of shapes; a ValueError if that is no embedding.
 
-    The model is run on shapes with `neighbours(degree_n)`, in training if there is a random key.
+    It is run on shapes with `neighbours(degree_n)`, in training if there is a random key.
     """
 
-    def run() -> tuple[str, Any]:
-        model = make()
-        name[:] = [type(model).__name__]
+    graphdef, state = nnx.split(model)
+
+    def run(state: Any) -> Any:
         inputs = shape_inputs(sizes, multilabel=multilabel).live(key)
         assert inputs.degree_n is not None
-        return model(inputs, neighbours(inputs.degree_n))
+        return nnx.merge(graphdef, state)(inputs, neighbours(inputs.degree_n))
 
-    name: list[str] = []
-    made = jax.eval_shape(run)
-    rule = f"a model gives embeddings [nodes, width] as floats: {name[0]} gave"
+    made = jax.eval_shape(run, state)
+    rule = f"a model gives embeddings [nodes, width] as floats: {type(model).__name__} gave"
     if not isinstance(made, jax.ShapeDtypeStruct):
         raise ValueError(f"{rule} {type(made).__name__}")
     if made.ndim != 2 or made.shape[0] != NODES or not jnp.issubdtype(made.dtype, jnp.floating):

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import math
 import os
 import re
@@ -30,13 +29,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
 from gtjax.core.errors import UserError
 from gtjax.core.hashed_files import hash_of_json
 
-ARRAYS, MANIFEST = "arrays", "manifest"
-BYTES = "bytes"
+MANIFEST = "manifest"
 FORMAT = "gtjax checkpoint"
 VERSION = 1
 ALIGNMENT = 64
@@ -92,6 +89,8 @@ def write_checkpoint(folder: Path, step: int, packed: Packed, about: Mapping[str
     """Write a checkpoint, in place of one of the same step; if this fails, that one stays."""
     folder.mkdir(parents=True, exist_ok=True)
     _clean_up(folder)
+    from gtjax.runs import orbax_files  # half a second, which the first step does not wait for
+
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -105,7 +104,7 @@ def write_checkpoint(folder: Path, step: int, packed: Packed, about: Mapping[str
     if target.exists():
         target.rename(replaced)
     try:
-        _save(folder, step, packed.data, manifest)
+        orbax_files.save(folder, step, packed.data, manifest)
     except BaseException:
         with contextlib.suppress(OSError):  # what went wrong first is what counts
             if replaced.exists():
@@ -147,9 +146,11 @@ def read_manifest(folder: Path, step: int) -> dict[str, Any]:
 
 def read_arrays(folder: Path, step: int, manifest: Mapping[str, Any]) -> list[np.ndarray]:
     """The arrays of a checkpoint, each checked against the manifest."""
+    from gtjax.runs import orbax_files
+
     path, described = folder / str(step), layouts(manifest)
     try:
-        data = _restore(path / ARRAYS)
+        data = orbax_files.restore(path / orbax_files.ARRAYS)
     except Exception as error:  # orbax and tensorstore raise all kinds
         raise _damaged(path, reason(error)) from error
     if (data.shape, data.dtype) != ((_size(described),), np.uint8):
@@ -170,61 +171,6 @@ def reason(error: BaseException) -> str:
         return os.strerror(int(said[1]))
     line = text.splitlines()[0] if text else type(error).__name__
     return line if len(line) <= 200 else line[:197] + "..."
-
-
-def _save(folder: Path, step: int, data: np.ndarray, manifest: dict[str, Any]) -> None:
-    """By a manager of its own, since one that has failed remembers what is not there."""
-    options = ocp.CheckpointManagerOptions(
-        create=False,  # it is there
-        enable_async_checkpointing=False,  # this is a thread of its own already
-        save_root_metadata=False,
-        lightweight_initialize=True,  # other checkpoints may be damaged
-        multiprocessing_options=_alone(),
-    )
-    handlers = {
-        ARRAYS: _array_handler(),
-        MANIFEST: ocp.JsonCheckpointHandler(multiprocessing_options=_alone()),
-    }
-    args = {ARRAYS: ocp.args.PyTreeSave({BYTES: data}), MANIFEST: ocp.args.JsonSave(manifest)}
-    with (
-        _quiet(),
-        ocp.CheckpointManager(folder, options=options, item_handlers=handlers) as manager,
-    ):
-        manager.save(step, args=ocp.args.Composite(**args), force=True)
-
-
-def _restore(path: Path) -> np.ndarray:
-    args = ocp.args.PyTreeRestore(restore_args={BYTES: ocp.RestoreArgs(restore_type=np.ndarray)})
-    with (
-        _quiet(),
-        ocp.Checkpointer(_array_handler(), multiprocessing_options=_alone()) as checkpointer,
-    ):
-        return np.asarray(checkpointer.restore(path, args=args)[BYTES])
-
-
-def _array_handler() -> ocp.PyTreeCheckpointHandler:
-    return ocp.PyTreeCheckpointHandler(use_compression=False, multiprocessing_options=_alone())
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Orbax logs, with its traceback, what it raises all the same."""
-
-    def is_of_others(record: logging.LogRecord) -> bool:
-        return "orbax" not in Path(record.pathname).parts
-
-    logger = logging.getLogger("absl")
-    logger.addFilter(is_of_others)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_of_others)
-
-
-def _alone() -> ocp.options.MultiprocessingOptions:
-    """This process waits for no other."""
-    own = jax.process_index()
-    return ocp.options.MultiprocessingOptions(primary_host=own, active_processes={own})
 
 
 def _clean_up(folder: Path) -> None:

@@ -157,6 +157,7 @@ def test_an_error_is_not_hidden_by_that_of_the_checkpoint(out):
 def test_a_killed_process_leaves_whole_checkpoints(out):
     """Of one that writes all the time; what it said is durable is there, and right."""
     code = f"""
+import gtjax.runs.orbax_files  # or it would be killed while that is imported
 with Checkpoints(out) as checkpoints:
     step = checkpoints.steps()[0] if checkpoints.steps() else 0
     while True:
