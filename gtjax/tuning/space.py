@@ -200,9 +200,16 @@ def _recipes(traits: Traits) -> list[tuple[str, str, Params]]:
                 "gcn",
                 settings(256, 2, 0.7, 1e-3, 5e-4, norm="none") | {"recipe.sharpening": 1.3},
             ),
-            ("as APPNP", "decoupled", settings(64, 10, 0.5, 1e-2, 5e-3, restart=0.1, norm="none")),
+            ("as APPNP", "decoupled", settings(64, 10, 0.5, 1e-2, 5e-4, restart=0.1, norm="none")),
             ("GAT", "gat", settings(64, 2, 0.6, 5e-3, 5e-4, heads=8, norm="none")),
-            ("GRAND, all", "grand", settings(32, 8, 0.5, 1e-2, 5e-4, input_dropout=0.5) | grand),
+            # Two passes and not four: propagating features of full width is what a step costs.
+            (
+                "GRAND, all",
+                "grand",
+                settings(32, 8, 0.5, 1e-2, 5e-4, input_dropout=0.5)
+                | grand
+                | {"recipe.consistency_passes": 2},
+            ),
         ]
     return [
         ("tuned SAGE", "sage", settings(64, 6, 0.2, 1e-3, 5e-5, norm="layer", residual=True)),

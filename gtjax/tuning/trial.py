@@ -60,14 +60,22 @@ class Trials:
         config: TrainConfig,
         *,
         seconds: float,
+        compared: str | None = None,
         report: Report = lambda goodness, units: False,
     ) -> Outcome:
-        """Train for the steps of the config, or for so many seconds if those are over before."""
+        """Train for the steps of the config, or for so many seconds if those are over before.
+
+        The metric of the config chooses the step, and what validation says at that step is what
+        trials are `compared` by: the same metric, unless another is named.
+        """
         started = time.monotonic()
         graph = self._graph
         if not fits_side_by_side(config, graph, self._share):
             raise DoesNotFitError
         task = config.task_of(graph)
+        judge = task
+        if compared is not None:
+            judge = dataclasses.replace(config, metric=compared).task_of(graph)
         program = Program(config, graph, task)
         batch = self._batch(program)
         state = several_seeds.initial_state(program)
@@ -75,6 +83,7 @@ class Trials:
         advance = program.compiled_as(partial(several_seeds.advance, program), state, batch, every)
         evaluate = jax.jit(partial(several_seeds.evaluate, program))
         best_s, at_s = np.full(config.seeds, -np.inf), np.zeros(config.seeds, int)
+        told_s = best_s  # what validation says of the best so far, as trials are compared
         step = told = 0
         compiled, stopped = time.monotonic(), False
         while step < config.steps and not stopped:
@@ -82,22 +91,24 @@ class Trials:
             if not bool(state.healthy):
                 break
             step = int(state.step)
-            good_s = _goodness(task, evaluate, program, state, batch)
+            values = evaluate(state.params if state.average is None else state.average, batch)
+            good_s = _goodness(task, values)
             able = np.asarray(several_seeds.still_choosing(at_s, step, every, config.patience))
             better = (good_s > best_s) & able
             best_s, at_s = np.where(better, good_s, best_s), np.where(better, step, at_s)
+            told_s = np.where(better, _goodness(judge, values), told_s)
             if told == 0 and step == every:
                 compiled = time.monotonic()  # the first evaluation compiled too
             took = time.monotonic() - compiled
             done = max(step / config.steps, took / seconds)
             if int(done * UNITS) > told:
                 told = min(UNITS, int(done * UNITS))
-                stopped = report(float(best_s.mean()), told)
+                stopped = report(float(told_s.mean()), told)
             if took >= seconds or (config.patience and (step - at_s >= config.patience).all()):
                 break
-        metric_s = np.array([task.goodness(float(each)) for each in best_s])
+        metric_s = np.array([judge.goodness(float(each)) for each in told_s])
         return Outcome(
-            goodness=float(best_s.mean()),
+            goodness=float(told_s.mean()),
             metric=float(metric_s.mean()),
             deviation=float(metric_s.std(ddof=1)) if len(metric_s) > 1 else None,
             each=tuple(metric_s.tolist()),
@@ -125,11 +136,7 @@ def _no_targets(graph: Graph) -> dict[str, Any]:
     return {}
 
 
-def _goodness(
-    task: Task, evaluate: Any, program: Program, state: several_seeds.State, batch: Batch
-) -> np.ndarray:
+def _goodness(task: Task, values: dict[str, Any]) -> np.ndarray:
     """Of the validation metric of every seed; -inf where it is not a number."""
-    params = state.params if state.average is None else state.average
-    values_s = np.asarray(evaluate(params, batch)[f"val_{task.metric}"], np.float64)
-    good_s = np.asarray(task.goodness(values_s))
+    good_s = np.asarray(task.goodness(np.asarray(values[f"val_{task.metric}"], np.float64)))
     return np.where(np.isfinite(good_s), good_s, -np.inf)

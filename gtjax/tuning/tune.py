@@ -86,6 +86,9 @@ class Tuning:
             **_lengths(),
         )
         self.task = self.base.task_of(self.seen)
+        if self.traits.few_labels and self.task.metric == "accuracy":
+            # Of few labels' noisy curves the luckiest step is not the best: the loss chooses it.
+            self.base = dataclasses.replace(self.base, metric="cross_entropy")
         self.smaller = self.task.metric in self.task.SMALLER
         self.folder = self._opened()
         self.jobs = config.jobs or _usual_jobs(self.traits)
@@ -194,6 +197,7 @@ class Tuning:
             study=name,
             models=self.models,
             base=to_mapping(self.base),
+            compared=self.task.metric,
             seeds=seeds,
             trial_seconds=of_trial,
             until=time.time() + seconds,

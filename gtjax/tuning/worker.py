@@ -28,6 +28,7 @@ class Orders:
     study: str  # which of the two
     models: tuple[str, ...]
     base: dict[str, Any]  # the config of trials but for what is chosen, as JSON
+    compared: str  # the metric that trials are compared by
     seeds: int  # of a trial
     trial_seconds: float  # at most, without compilation
     until: float  # time of the clock when to stop
@@ -89,7 +90,8 @@ def work(folder: Path, orders: Orders, number: int = 0, tick: Any = lambda: None
         try:
             config = config_of(params, base)
             seconds = min(orders.trial_seconds, left)
-            outcome = trials.run(config, seconds=seconds, report=report)
+            options: dict[str, Any] = {"seconds": seconds, "compared": orders.compared}
+            outcome = trials.run(config, **options, report=report)
         except (DoesNotFitError, UserError, ValueError) as error:
             trial.set_user_attr(studies.FAILED, str(error) or "it does not fit in memory")
             study.tell(trial, state=states.FAIL)

@@ -112,6 +112,19 @@ def test_a_trial_that_promises_less_is_stopped(graph):
     assert len(outcome.each) == 2
 
 
+def test_the_loss_may_choose_the_step_and_accuracy_compare_trials(graph):
+    config = gtjax.TrainConfig(
+        model=gtjax.GCNConfig(hidden=8, layers=1), steps=12, eval_every=1, metric="cross_entropy"
+    )
+    by_loss = Trials(graph).run(config, seconds=1e6)
+    told = Trials(graph).run(config, seconds=1e6, compared="accuracy")
+    assert told.best_steps == by_loss.best_steps
+    assert by_loss.goodness == -by_loss.metric  # a loss: the smaller the better
+    assert told.goodness == told.metric
+    best = gtjax.fit(graph, config=dataclasses.replace(config, steps=told.best_steps[0]))
+    assert told.metric == pytest.approx(best["val_accuracy"], abs=1e-6)
+
+
 @pytest.mark.slow
 def test_a_killed_tuning_goes_on(graph, tmp_path):
     """With processes side by side, killed in the middle of a trial: what had ended still counts."""
