@@ -25,7 +25,6 @@ ROOT = HERE.parent
 TABLES = {
     "accuracy": ("accuracy", "accuracy/results.json"),
     "tuning": ("tuning", "tuning/results.json"),
-    "recipes": ("recipes", "recipes/results.json"),
     "tasks": ("tasks", "tasks/results.json"),
     "strategies": ("strategies", "strategies/results.json"),
     "partition": ("partition", "partition/results.json"),

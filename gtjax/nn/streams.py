@@ -28,5 +28,5 @@ class CountedStream(nnx.RngStream):
 def streams_of(seed: jax.Array | int) -> nnx.Rngs:
     """The stream that parameters are drawn from, as modules take it."""
     rngs = nnx.Rngs()
-    rngs.params = CountedStream(seed, tag="params")
+    setattr(rngs, "params", CountedStream(seed, tag="params"))  # noqa: B010 - streams are dynamic
     return rngs
