@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from gtjax.batching.base import Batches
-from gtjax.batching.features import Scaling
-from gtjax.batching.prepare import check_stored
 from gtjax.batching.source import Source
 from gtjax.batching.store import batches_of
 from gtjax.batching.table import BATCHINGS
@@ -39,33 +36,26 @@ from gtjax.planner import Plan, slower_than_one
 from gtjax.remote.address import address_of
 from gtjax.runs.asked import note_resumption, note_start
 from gtjax.runs.checkpoint import Checkpoints, DamagedCheckpointError, Snapshot
-from gtjax.runs.config import TrainConfig, checked_config, from_mapping, to_mapping, with_model
+from gtjax.runs.config import TrainConfig, checked_config, to_mapping, with_model
 from gtjax.runs.ensemble import measured
 from gtjax.runs.events import EventWriter
-from gtjax.runs.facts import GraphFacts
 from gtjax.runs.interrupt import StopRequest
 from gtjax.runs.memory import memory_seen
-from gtjax.runs.planning import (
-    chunks_notice,
-    decided,
-    hardware_of,
-    is_planned,
-    notice_of_measuring,
-)
 from gtjax.runs.program import Program
 from gtjax.runs.replan import Watch, kept_promise
 from gtjax.runs.report.seen import Seen
 from gtjax.runs.report.story import write_report
 from gtjax.runs.result import Result, result_values
 from gtjax.runs.run_folder import RunFolder, new_run_path
-from gtjax.runs.run_graph import check_same_graph, keep_graph, to_load
+from gtjax.runs.run_graph import keep_graph, to_load
 from gtjax.runs.running import noted_as_running
 from gtjax.runs.seeds_in_turn import train_in_turn, why_in_turn
+from gtjax.runs.settled import settled
 from gtjax.runs.several_seeds import initial_state
 from gtjax.runs.status import Status
 from gtjax.runs.stepper import Evaluator, evaluator
 from gtjax.runs.stopwatch import Stopwatch
-from gtjax.runs.trust import trust, trust_measured
+from gtjax.runs.trust import trust
 from gtjax.runs.turns import Turns
 from gtjax.runs.weights import load_weights, started_from
 from gtjax.sharding.kernels import kernels_in_use, missing_kernels
@@ -74,14 +64,10 @@ from gtjax.sharding.recording import single_calls
 from gtjax.tasks.base import (
     TASKS,
     Task,
-    name_of,
     register_task,
-    task_from_json,
     task_to_json,
 )
 from gtjax.tasks.own import own_name
-
-MANY_EDGES = 10_000_000  # from which on their figures take seconds
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
@@ -174,33 +160,6 @@ def _with_task(config: TrainConfig, task: Any, loss: Any, metric: Any) -> TrainC
         raise UserError(str(error)) from error
 
 
-@dataclass(frozen=True)
-class _Decided:
-    """What is settled before anything is placed, the same in every process."""
-
-    config: TrainConfig
-    facts: GraphFacts
-    task: Task
-    plan: dict[str, Any] | None
-
-    @staticmethod
-    def from_json(known: dict[str, Any]) -> _Decided:
-        return _Decided(
-            from_mapping(TrainConfig, known["config"], "config"),
-            GraphFacts.from_json(known["facts"]),
-            task_from_json(known["task"]),
-            known["plan"],
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "config": to_mapping(self.config),
-            "facts": self.facts.to_json(),
-            "task": task_to_json(self.task),
-            "plan": self.plan,
-        }
-
-
 def _may_read_parts(team: Team, config: TrainConfig) -> bool:
     """Whether each process may read its own parts of a graph, and nobody all of it."""
     parallel = config.parallel
@@ -250,12 +209,12 @@ class Run:
                 self.clock.on("planning"),
                 self._phase("planning") as update,
             ):
-                settled = self._settled(config, update, folder)
+                found = settled(self, config, update, folder)
         except _Asked:
             where = "nothing is saved yet" if folder is None else f"{folder.shown} is as it was"
             raise Interrupted(f"stopped while planning; {where}") from None
-        self.config, self.facts, self.task = settled.config, settled.facts, settled.task
-        self.stored_plan = settled.plan
+        self.config, self.facts, self.task = found.config, found.facts, found.task
+        self.stored_plan = found.plan
         self.watch = self.plan and Watch(self.plan, may_change=self.config.parallel.replan)
         self.source.change = self.config.prepared
         with self.clock.on("tracing the model"):
@@ -290,50 +249,6 @@ class Run:
             self.team.doing(name)
             yield heeding
             self.team.doing("")
-
-    def _settled(self, config: TrainConfig, update: Any, folder: RunFolder | None) -> _Decided:
-        """Plan in the first process; links are measured by all."""
-        planned = self.plan is None and is_planned(config)
-        hardware = None
-        if planned:
-            if notice := notice_of_measuring(config.parallel):
-                trust_measured(config.kernel, self.team, show=self.show)
-                if self.show:
-                    say(notice)
-            hardware = hardware_of(config.parallel, lambda done, text: update(0.6 * done, text))
-
-        def settle() -> dict[str, Any]:
-            if not planned and folder is not None and not self.team.is_alone:
-                known = folder.read_json("data.json")
-                if known:  # parts that are written need no graph
-                    facts = GraphFacts.from_json(known["facts"])
-                    task = task_from_json(known["task"])
-                    return _Decided(config, facts, task, None).to_json()
-            self.team.doing("reading the graph")
-            with self.clock.on("reading the graph"):
-                if self.source.stored is not None:
-                    place = self.source.in_place
-                    check_stored(self.source.stored, config.preparation, in_place=place)
-                whole = self.source.graph
-            self.team.doing("planning")
-            if folder is not None:
-                check_same_graph(folder, whole)
-            graph = config.prepared(whole)
-            task = config.task_of(graph)
-            settled, self.plan = decided(config, graph, update, hardware, self.plan)
-            settled = dataclasses.replace(settled, task=name_of(task))
-            chunks = config.batches.batching != "chunks" and settled.batches.batching == "chunks"
-            if chunks and self.show:
-                say(chunks_notice(settled, graph))
-            plan = self.plan and self.plan.to_json()
-            self.source.known = self.plan and self.plan.prepared
-            if graph.num_edges > MANY_EDGES:
-                update(0.95, "looking at the graph, for the report")
-            scaling = Scaling.of(graph.x_nf, config.prepare.features).to_json()
-            facts = dataclasses.replace(GraphFacts.of(whole), scaling=scaling)
-            return _Decided(settled, facts, task, plan).to_json()
-
-        return _Decided.from_json(self.team.from_first(settle))
 
     def from_the_start(self, keep: Graph | None = None, command: str | None = None) -> Result:
         """In a new folder, with the graph that is to be kept there."""

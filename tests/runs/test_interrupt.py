@@ -151,7 +151,7 @@ def test_planning_and_preparing_stop_between_their_pieces(graph, out, monkeypatc
         progress(0.5, "a piece")
         made.append(graph)
 
-    monkeypatch.setattr(loop, "decided", decided)
+    monkeypatch.setattr("gtjax.runs.settled.decided", decided)
     config = small_config(out.parent / "other")
     with pytest.raises(loop.Interrupted, match="stopped while planning; nothing is saved yet"):
         fit(graph, config=config, show_progress=False, stop=stop)
