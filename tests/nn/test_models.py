@@ -157,8 +157,8 @@ def test_parameters_are_those_of_the_definition(name):
 def test_the_width_of_embeddings_is_found_without_running(name):
     config = MODELS[name].config(hidden=24)
     sizes = Sizes(FEATURES, EDGE_FEATURES, 0, 3)
-    make = lambda: MODELS[name].make(config, sizes, rngs=nnx.Rngs(params=0))  # noqa: E731
-    assert embedding_width(make, sizes, RecordingNeighbours) == 24
+    model = nnx.eval_shape(lambda: MODELS[name].make(config, sizes, rngs=nnx.Rngs(params=0)))
+    assert embedding_width(model, sizes, RecordingNeighbours) == 24
 
 
 class Bare(nnx.Module):
@@ -201,8 +201,8 @@ def test_ones_own_models_are_found_by_class_and_by_name():
     for cls, width in ((Bare, 7), (Own, 3), (MyGCN, 64)):
         config = model_config(cls)
         entry = model_entry(model_name(config))
-        make = lambda e=entry, c=config: e.make(c, sizes, rngs=nnx.Rngs(params=0))  # noqa: E731
-        assert embedding_width(make, sizes, RecordingNeighbours) == width
+        model = entry.make(config, sizes, rngs=nnx.Rngs(params=0))
+        assert embedding_width(model, sizes, RecordingNeighbours) == width
 
 
 def test_settings_stay_where_they_are_of_the_models_kind():
@@ -252,7 +252,7 @@ def test_what_is_no_embedding_is_refused():
             return inputs.x_nf.sum(axis=1)
 
     with pytest.raises(ValueError, match=r"embeddings \[nodes, width\].*Sum gave float32\[6\]"):
-        embedding_width(Sum, Sizes(FEATURES), RecordingNeighbours)
+        embedding_width(Sum(), Sizes(FEATURES), RecordingNeighbours)
 
 
 def test_configs_are_small_enough_to_read():

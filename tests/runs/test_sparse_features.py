@@ -154,7 +154,7 @@ def test_a_plan_counts_the_values_and_not_the_zeros():
     model = SAGEConfig(hidden=8, layers=1, residual=True)
     sparse, dense = (work_of(config_of(model, how), GRAPH) for how in ("auto", "never"))
     values = round(np.count_nonzero(GRAPH.x_nf) / NODES)
-    products = 3 + 2  # three matrices, two of which have the same gradient
+    products = 2 + 2  # of three matrices two are added up, since they read the same rows
     assert sparse.gathered.node == values * 4 * 8 * products
     assert dense.gathered.node == 0
     assert sorted(sparse.sums) == sorted(dense.sums)  # gradients are as large
