@@ -2,7 +2,7 @@
 
 Layer normalisation (Ba et al. 2016) and batch normalisation (Ioffe and Szegedy 2015) have their
 gradients written out: JAX's own keeps three arrays of the size of the input for the one, this two
-numbers a node, and goes over the nodes fourteen times for the other, this four times.
+numbers a node; for the other this goes over the nodes four times.
 """
 
 from __future__ import annotations
@@ -68,9 +68,8 @@ def over_nodes(weight_n: jax.Array, x_nf: jax.Array) -> jax.Array:
 
     XLA on a CPU would compute what makes the rows anew in every reduction over them: twelve layers
     of batch normalisation, [10000, 64], forward and backward, take 140 ms with `sum` and 50 ms so,
-    on one core of an AMD EPYC.
-    Each row of the matrix has the weights of some nodes: a product with a vector adds up one by one
-    and is off by 5e-5 at 170,000 nodes, this by 2e-7.
+    on one core of an AMD EPYC. Each row of the matrix has the weights of some nodes: a product with
+    a vector adds up one by one and is off by 4e-5 at 170,000 nodes, this by 4e-7.
     """
     part_n = jnp.arange(len(weight_n)) % SUMMED_APART
     weight_pn = jnp.where(part_n == jnp.arange(SUMMED_APART)[:, None], weight_n, 0)

@@ -25,8 +25,11 @@ class CountedStream(nnx.RngStream):
         return key
 
 
-def streams_of(seed: jax.Array | int) -> nnx.Rngs:
+class Streams(nnx.Rngs):
     """The stream that parameters are drawn from, as modules take it."""
-    rngs = nnx.Rngs()
-    setattr(rngs, "params", CountedStream(seed, tag="params"))  # noqa: B010 - streams are dynamic
-    return rngs
+
+    params: CountedStream
+
+    def __init__(self, seed: jax.Array | int):
+        super().__init__()
+        self.params = CountedStream(seed, tag="params")

@@ -15,7 +15,7 @@ from gtjax.core.errors import UserError
 from gtjax.graph import Graph, Table
 from gtjax.nn import Inputs
 from gtjax.nn.config import setting_of
-from gtjax.nn.streams import streams_of
+from gtjax.nn.streams import Streams
 from gtjax.planner import Work, trace_step
 from gtjax.planner.traced_rows import traced_rows, traced_times
 from gtjax.recipes.base import Pass
@@ -67,7 +67,7 @@ def work_of(config: TrainConfig, graph: Graph | Sizes, platform: str = "cpu") ->
     makers = Makers(config, known, task)
 
     def new_model() -> nnx.Dict:
-        rngs = streams_of(config.seed)
+        rngs = Streams(config.seed)
         return nnx.Dict(encoder=makers.encoder(rngs), head=makers.head(rngs))
 
     graphdef, params = nnx.split(nnx.eval_shape(new_model), nnx.Param)

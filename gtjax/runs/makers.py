@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
-
 import jax
 from flax import nnx
 
@@ -15,7 +11,7 @@ from gtjax.nn import Sizes
 from gtjax.nn.config import setting_of
 from gtjax.nn.models import model_entry, model_name
 from gtjax.nn.shapes import embedding_width
-from gtjax.nn.streams import streams_of
+from gtjax.nn.streams import Streams
 from gtjax.runs.config import TrainConfig
 from gtjax.runs.facts import GraphFacts
 from gtjax.sharding.recording import Call, RecordingNeighbours
@@ -39,12 +35,21 @@ class Makers:
         cls = self._entry.load()
         if not issubclass(cls, nnx.Module):
             raise UserError(f"model {name}: a model is a flax.nnx.Module; found {cls!r}")
+        shapes = nnx.eval_shape(lambda: self.encoder(Streams(0)))
+        _check_state(name, shapes)
+        self.reads_sparse: bool = getattr(shapes, "reads_sparse", False)
+        self.calls: list[Call] = []  # of ops, in training and then in evaluation
         try:
-            known = _found(model, self.sizes, graph.is_multilabel)
-        except TypeError:  # settings that cannot be looked up by
-            known = _found.__wrapped__(model, self.sizes, graph.is_multilabel)
-        self.reads_sparse, self._width = known.reads_sparse, known.width
-        self.calls = list(known.calls)
+            for key in (jax.random.key(0), None):
+                self._width = embedding_width(
+                    shapes,
+                    self.sizes,
+                    lambda degree_n: RecordingNeighbours(degree_n, self.calls),
+                    key=key,
+                    multilabel=graph.is_multilabel,
+                )
+        except ValueError as error:
+            raise UserError(f"model {name}: {error}") from error
 
     def encoder(self, rngs: nnx.Rngs) -> nnx.Module:
         """The model."""
@@ -54,35 +59,6 @@ class Makers:
         """What the task puts on top."""
         dropout, dtype = (setting_of(self._model, what) for what in ("dropout", "dense_dtype"))
         return self._task.head(self._width, dropout=dropout, dtype=dtype, rngs=rngs)
-
-
-@dataclass(frozen=True)
-class _Found:
-    reads_sparse: bool
-    width: int  # of embeddings
-    calls: tuple[Call, ...]  # of ops, in training and then in evaluation
-
-
-@lru_cache(maxsize=8)  # the planner and the run ask the same
-def _found(model: Any, sizes: Sizes, multilabel: bool) -> _Found:
-    """What a model of these sizes does, found by making and running it on shapes."""
-    name = model_name(model)
-    shapes = nnx.eval_shape(lambda: model_entry(name).make(model, sizes, rngs=streams_of(0)))
-    _check_state(name, shapes)
-    calls: list[Call] = []
-    width = 0
-    try:
-        for key in (jax.random.key(0), None):
-            width = embedding_width(
-                shapes,
-                sizes,
-                lambda degree_n: RecordingNeighbours(degree_n, calls),
-                key=key,
-                multilabel=multilabel,
-            )
-    except ValueError as error:
-        raise UserError(f"model {name}: {error}") from error
-    return _Found(getattr(shapes, "reads_sparse", False), width, tuple(calls))
 
 
 def _check_state(name: str, model: nnx.Module) -> None:

@@ -31,7 +31,7 @@ from gtjax.nn import Inputs
 from gtjax.nn.config import setting_of
 from gtjax.nn.inputs import Watch
 from gtjax.nn.models import model_name
-from gtjax.nn.streams import streams_of
+from gtjax.nn.streams import Streams
 from gtjax.recipes.base import Loss, Pass
 from gtjax.recipes.recipes import recipes_of
 from gtjax.recipes.smooth import smoother_of
@@ -137,14 +137,14 @@ class Program:
         sparse = sparse_forms(settings, kernel, platform, reads_sparse=able)
         settings = dataclasses.replace(settings, scaling=self._scaling, sparse_forms=sparse)
         if self.batching.name == "neighbours" and not says_how_far(self.config.model):
-            encoder = self._makers.encoder(streams_of(0))
+            encoder = self._makers.encoder(Streams(0))
             far = receptive_field(encoder, self._makers.sizes, settings)
             settings = dataclasses.replace(settings, layers=far)
         return settings
 
     def _new_model(self) -> nnx.Dict:
         """Encoder and head, with parameters drawn from the seed in that order."""
-        rngs = streams_of(jax.random.key(self._seed))
+        rngs = Streams(jax.random.key(self._seed))
         encoder = self._makers.encoder(rngs)
         return nnx.Dict(encoder=encoder, head=self._makers.head(rngs))
 

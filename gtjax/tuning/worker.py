@@ -90,8 +90,8 @@ def work(folder: Path, orders: Orders, number: int = 0, tick: Any = lambda: None
         try:
             config = config_of(params, base)
             seconds = min(orders.trial_seconds, left)
-            options: dict[str, Any] = {"seconds": seconds, "compared": orders.compared}
-            outcome = trials.run(config, **options, report=report)
+            compared = orders.compared
+            outcome = trials.run(config, seconds=seconds, compared=compared, report=report)
         except (DoesNotFitError, UserError, ValueError) as error:
             trial.set_user_attr(studies.FAILED, str(error) or "it does not fit in memory")
             study.tell(trial, state=states.FAIL)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from gtjax.nn.streams import streams_of
+from gtjax.nn.streams import Streams
 
 
 def drawn(rngs):
@@ -22,11 +22,11 @@ def keys(rngs):
 
 def test_they_draw_the_keys_of_nnx_also_under_a_trace():
     wanted = keys(nnx.Rngs(params=7))
-    assert (keys(streams_of(7)) == wanted).all()
-    assert (keys(streams_of(jax.random.key(7))) == wanted).all()
-    assert (jax.jit(lambda: jnp.stack(drawn(streams_of(7))))() == wanted).all()
+    assert (keys(Streams(7)) == wanted).all()
+    assert (keys(Streams(jax.random.key(7))) == wanted).all()
+    assert (jax.jit(lambda: jnp.stack(drawn(Streams(7))))() == wanted).all()
 
 
 def test_a_module_of_flax_draws_the_same_parameters():
-    made = [nnx.Linear(3, 5, rngs=rngs) for rngs in (nnx.Rngs(params=1), streams_of(1))]
+    made = [nnx.Linear(3, 5, rngs=rngs) for rngs in (nnx.Rngs(params=1), Streams(1))]
     assert (made[0].kernel[...] == made[1].kernel[...]).all()
