@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from gtjax.core.errors import UserError
 from gtjax.distributed.exits import FAILED, FINISHED, LOST, MISTAKE
 from gtjax.distributed.failures import note_failure
+from gtjax.distributed.fence import told
 from gtjax.distributed.meeting import Decision, Meeting
 from gtjax.distributed.members import BEAT_SECONDS, SILENT_SECONDS, Member, Members, Seen
 from gtjax.distributed.supervisor import (
@@ -180,7 +181,8 @@ class Elastic:
             place += ("--devices-per-process", str(self._devices))
         command = self._job.again if decision.again else self._job.command
         # Never the first time: who does not come to the roll call is lost, and no mistake.
-        self._workers.start([(*command, *place)], decision.number + 1)
+        environment = told(decision.number, self._meeting)
+        self._workers.start([(*command, *place)], decision.number + 1, environment)
 
     def _attend(self, seen: list[Seen]) -> None:
         """To the process that is under way."""

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -26,9 +26,14 @@ class Workers:
         self._all: list[subprocess.Popen] = []
         self.signals = 0
 
-    def start(self, commands: Iterable[tuple[str, ...]], count: int) -> list[int]:
-        """Start commands of gtjax, all for the `count`-th time; returns their process ids."""
-        environment = os.environ | {SUPERVISED: str(count)}
+    def start(
+        self, commands: Iterable[tuple[str, ...]], count: int, more: Mapping[str, str] | None = None
+    ) -> list[int]:
+        """Start commands of gtjax, all for the `count`-th time; returns their process ids.
+
+        `more` is added to their environment.
+        """
+        environment = os.environ | {SUPERVISED: str(count)} | dict(more or {})
         self._all = [
             subprocess.Popen(
                 # A session of its own: Ctrl-C reaches the supervisor, which passes it on once.
