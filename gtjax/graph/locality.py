@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from gtjax.graph.csr import inverse_order
 from gtjax.graph.graph import Graph
@@ -22,6 +21,8 @@ def locality_order(graph: Graph) -> np.ndarray:
     graph = required_graph(graph, "locality_order")
     entries = (np.ones(graph.num_edges, bool), (graph.receivers_e, graph.senders_e))
     matrix = sp.csr_array(entries, shape=(graph.num_nodes, graph.num_nodes))
+    from scipy.sparse.csgraph import reverse_cuthill_mckee  # slow to import
+
     return reverse_cuthill_mckee(sp.csr_matrix(matrix + matrix.T), symmetric_mode=True)
 
 

@@ -38,17 +38,18 @@ def embedding_width(
     sizes: Sizes,
     neighbours: Callable[[jax.Array], Neighbours],
     *,
-    key: jax.Array | None = None,
+    training: bool = False,
     multilabel: bool = False,
 ) -> int:
     """Columns of what a model gives, which may be of shapes; a ValueError if that is no embedding.
 
-    It is run on shapes with `neighbours(degree_n)`, in training if there is a random key.
+    It is run on shapes with `neighbours(degree_n)`, as in evaluation or as in training.
     """
 
     graphdef, state = nnx.split(model)
 
     def run(state: Any) -> Any:
+        key = jax.random.key(0) if training else None
         inputs = shape_inputs(sizes, multilabel=multilabel).live(key)
         assert inputs.degree_n is not None
         return nnx.merge(graphdef, state)(inputs, neighbours(inputs.degree_n))

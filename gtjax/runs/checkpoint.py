@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +46,12 @@ class CheckpointError(UserError):
     """A checkpoint could not be written; the ones before it are as they were."""
 
 
+@jax.jit
+def copied(tree: Any) -> Any:
+    """Arrays of their own, all by one program: one for each shape would be compiled else."""
+    return jax.tree.map(jnp.copy, tree)
+
+
 class Best(NamedTuple):
     """The parameters with the best validation metric so far."""
 
@@ -56,7 +62,7 @@ class Best(NamedTuple):
     @staticmethod
     def none_yet(params: Params) -> Best:
         """Worse than anything."""
-        return Best(jax.tree.map(jnp.copy, params), jnp.array(-jnp.inf), jnp.array(0, jnp.int32))
+        return Best(copied(params), jnp.array(-jnp.inf), jnp.array(0, jnp.int32))
 
     @staticmethod
     def none_of(params: Params, seeds: int) -> Best:
@@ -108,7 +114,8 @@ class Checkpoints:
 
     `about` is JSON that each checkpoint is to say of its run; it may be replaced at any time. Of
     several processes the first writes, and each reads for itself: none ever waits for another.
-    `store` is where the run is kept, if that is not its folder.
+    `store` is where the run is kept, if that is not its folder. `allowed` raises what is to be
+    raised where this process may no longer write.
     """
 
     def __init__(
@@ -118,7 +125,9 @@ class Checkpoints:
         keep: int = KEPT,
         about: Mapping[str, Any] | None = None,
         store: RunStore | None = None,
+        allowed: Callable[[], None] = lambda: None,
     ):
+        self._allowed = allowed
         self.folder = run.resolve() / "checkpoints"
         self._store = store
         self.about = about or {}
@@ -224,6 +233,7 @@ class Checkpoints:
             pending.result()
 
     def _write(self, step: int, packed: Packed, about: dict[str, Any]) -> None:
+        self._allowed()
         try:
             write_checkpoint(self.folder, step, packed, about)
             if self._store is not None:
@@ -237,6 +247,7 @@ class Checkpoints:
                 f"the checkpoint of step {step} could not be written to {self.shown}: {why} {last}"
             ) from error
         self._whole, self._bad = self._whole | {step}, self._bad - {step}
+        self._allowed()  # writing may have taken long
         self._remove_others(step)
 
     def _remove_others(self, step: int) -> None:

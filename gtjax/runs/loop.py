@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from gtjax.batching.base import Batches
@@ -26,6 +26,7 @@ from gtjax.core.errors import UserError
 from gtjax.core.progress import Progress, progress, say
 from gtjax.distributed.exits import is_supervised
 from gtjax.distributed.failures import note_failure
+from gtjax.distributed.fence import Fence
 from gtjax.distributed.join import hosts_of, topology
 from gtjax.distributed.shared_folder import check_seen_by_all
 from gtjax.distributed.team import LostError, Team, this_team
@@ -35,7 +36,7 @@ from gtjax.partition import is_stored_partition
 from gtjax.planner import Plan, slower_than_one
 from gtjax.remote.address import address_of
 from gtjax.runs.asked import note_resumption, note_start
-from gtjax.runs.checkpoint import Checkpoints, DamagedCheckpointError, Snapshot
+from gtjax.runs.checkpoint import Checkpoints, DamagedCheckpointError, Snapshot, copied
 from gtjax.runs.config import TrainConfig, checked_config, to_mapping, with_model
 from gtjax.runs.ensemble import measured
 from gtjax.runs.events import EventWriter
@@ -189,6 +190,7 @@ class Run:
         )
         team.pulse.limit = config.runtime.watchdog_seconds
         self.clock = Stopwatch()
+        self.fence = Fence()
         self.show = show and team.is_first
         self.stop = stop or StopRequest()
         self.plan = plan
@@ -273,11 +275,19 @@ class Run:
             if self.plan is not None:
                 say(f"plan: {self.plan.flip}")
             self._remark_on_one()
-            for name, reason in missing_kernels(call.op for call in self.program.calls).items():
-                say(f"kernel {name} would be faster than what is used, but {reason}")
+        self._remark_on_kernels()
         if self.stored_plan is not None:
             self.folder.write_json("plan.json", self.stored_plan)
         return self._run(lambda checkpoints: self._first())
+
+    def _remark_on_kernels(self) -> None:
+        """Also to a script that wants no progress: the difference may be eightfold."""
+        for name, reason in missing_kernels(call.op for call in self.program.calls).items():
+            text = f"kernel {name} would be faster than what is used, but {reason}"
+            if self.show:
+                say(text)
+            elif self.team.is_first:
+                warnings.warn(text, stacklevel=2)
 
     def from_checkpoint(self, command: str | None = None) -> Result:
         """In the folder of the run."""
@@ -303,7 +313,7 @@ class Run:
                 weights = {name: np.stack([each] * seeds) for name, each in weights.items()}
             params = started_from(state.params, weights, show=self.show)
             params = place_everywhere(self.program.spread.mesh, params)
-            average = None if state.average is None else jax.tree.map(jnp.copy, params)
+            average = None if state.average is None else copied(params)
             state = state._replace(params=params, average=average)
         return Snapshot.first(state, seeds)
 
@@ -380,6 +390,7 @@ class Run:
                 self.folder.path,
                 keep=self.config.runtime.checkpoint_keep,
                 store=self.folder.store,
+                allowed=self.fence.check,
             ) as checkpoints,
             EventWriter(
                 self.folder.path, self.config.runtime.tensorboard and self.team.is_first
@@ -508,6 +519,7 @@ class Run:
         )
         values |= self._promise(values["seconds_per_step"])
         self._remark_on_one(values["seconds_per_step"])
+        self.fence.check()
         self.folder.write_json("result.json", values)
         if self.team.is_first:
             names = Names(self.source.node_names, self.facts.class_names)

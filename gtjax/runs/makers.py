@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 from flax import nnx
 
 from gtjax.core.errors import UserError
@@ -40,12 +39,12 @@ class Makers:
         self.reads_sparse: bool = getattr(shapes, "reads_sparse", False)
         self.calls: list[Call] = []  # of ops, in training and then in evaluation
         try:
-            for key in (jax.random.key(0), None):
+            for training in (True, False):
                 self._width = embedding_width(
                     shapes,
                     self.sizes,
                     lambda degree_n: RecordingNeighbours(degree_n, self.calls),
-                    key=key,
+                    training=training,
                     multilabel=graph.is_multilabel,
                 )
         except ValueError as error:

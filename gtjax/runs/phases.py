@@ -24,7 +24,7 @@ import numpy as np
 import optax
 
 from gtjax.nn.config import setting_of
-from gtjax.runs.checkpoint import Snapshot
+from gtjax.runs.checkpoint import Snapshot, copied
 
 
 def phase_after(model: Any, step: int) -> int:
@@ -58,8 +58,8 @@ def entered(snapshot: Snapshot) -> Snapshot:
     """What a phase begins with; entering it again changes nothing."""
     state, params = snapshot.state, snapshot.chosen.params
     state = state._replace(
-        params=jax.tree.map(jnp.copy, params),
-        average=None if state.average is None else jax.tree.map(jnp.copy, params),
+        params=copied(params),
+        average=None if state.average is None else copied(params),
         optimiser=_restarted(state.optimiser),
     )
     return Snapshot.first(state, np.size(snapshot.best.step))  # as many seeds

@@ -26,6 +26,7 @@ from gtjax.hardware.measure import (
     memory_capacity,
 )
 from gtjax.hardware.ops import share_of_busiest
+from gtjax.nn import config as configs
 from gtjax.nn.config import setting_of
 from gtjax.partition import EvenCut
 from gtjax.partition.metis import is_installed
@@ -235,15 +236,21 @@ def fits_side_by_side(config: TrainConfig, graph: Graph, share: float = 1.0) -> 
     capacity = _capacity(config)
     if capacity is None:
         return True
-    # Tracing a step takes a second: not where far more than it could need is there.
-    model, width = config.model, setting_of(config.model, "hidden")
+    if _is_far_smaller(config, graph, share * capacity / config.seeds):
+        return True
+    return config.seeds * _needed(config, graph, remats_of(config)[0]) < share * capacity
+
+
+def _is_far_smaller(config: TrainConfig, graph: Graph, capacity: float) -> bool:
+    """Whether a step of one of our models surely fits: to trace it takes a second or two."""
+    model = config.model
+    if type(model).__module__ != configs.__name__:
+        return False  # of somebody else's nothing is known
+    width = setting_of(model, "hidden")
     channels = graph.num_features + 8 * width * (setting_of(model, "layers") + 2)
     passes = config.recipe.consistency_passes if config.recipe.consistency else 1
     edges = 2 * graph.num_edges * (width + 8 * setting_of(model, "heads"))
-    most = 16.0 * passes * (graph.num_nodes * channels + edges)
-    if config.seeds * most < share * capacity / 4:
-        return True
-    return config.seeds * _needed(config, graph, remats_of(config)[0]) < share * capacity
+    return 16.0 * passes * (graph.num_nodes * channels + edges) < capacity / 4
 
 
 def _capacity(config: TrainConfig) -> float | None:
@@ -272,7 +279,7 @@ def _one_part(config: TrainConfig, graph: Graph) -> EvenCut:
 def _on_one_device(config: TrainConfig, graph: Graph) -> TrainConfig:
     """Recompute whole blocks where keeping more does not fit; refuse where that does not either."""
     capacity, cut = _capacity(config), _one_part(config, graph)
-    if capacity is None:
+    if capacity is None or _is_far_smaller(config, graph, capacity):
         return config
     remats = tuple(remat for remat in remats_of(config) if remat != "none") or ("none",)
     needed: dict[str, float] = {}

@@ -21,7 +21,7 @@ from gtjax.core.progress import Pace, progress, say
 from gtjax.distributed.exits import ToldError
 from gtjax.distributed.sampling import MOST_STEPS, Sampler
 from gtjax.distributed.watchdog import Watchdog
-from gtjax.runs.checkpoint import Best, Checkpoints, Snapshot
+from gtjax.runs.checkpoint import Best, Checkpoints, Snapshot, copied
 from gtjax.runs.config import TrainConfig, from_mapping, to_mapping
 from gtjax.runs.events import EventWriter
 from gtjax.runs.phases import (
@@ -107,6 +107,7 @@ class Turns:
                     continue
                 self.watchdog.next_turn(turn["count"])
                 snapshot, rows = self._take(snapshot, turn, update)
+                run.fence.check()
                 run.rows += rows
                 run.folder.append_metrics(rows)
                 self.events.write(rows)
@@ -290,7 +291,7 @@ class Turns:
             return chosen((metric > best.metric) & able, new, best)
         if not metric > best.metric:
             return best
-        return Best(jax.tree.map(jnp.copy, params), metric, jnp.int32(step))
+        return Best(copied(params), metric, jnp.int32(step))
 
     def _stop_not_finite(self, snapshot: Snapshot, batch: Any) -> None:
         step = int(snapshot.state.step)

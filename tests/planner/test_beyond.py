@@ -15,6 +15,7 @@ from gtjax.hardware.profile import from_json
 from gtjax.nn.config import GCNConfig
 from gtjax.planner import refuse_what_does_not_fit
 from gtjax.planner.beyond import CacheAdvice, chunks_price, ways
+from gtjax.runs import planning
 from gtjax.runs.abstract_step import Sizes, work_of
 from gtjax.runs.config import TrainConfig
 from gtjax.runs.planning import cache_advice, decided, plan
@@ -78,6 +79,7 @@ def test_one_device_takes_chunks_where_nothing_else_fits(monkeypatch):
         peak = grown
 
     monkeypatch.setattr("gtjax.runs.planning.memory_of", lambda *_: Large)
+    monkeypatch.setattr("gtjax.runs.planning._is_far_smaller", lambda *_: False)
     asked = config(parallel=ParallelConfig(memory=1))
     settled, _ = decided(asked, graph, lambda done, text: None)
     assert settled.batches.batching == "chunks"
@@ -87,6 +89,28 @@ def test_one_device_takes_chunks_where_nothing_else_fits(monkeypatch):
     other = dataclasses.replace(asked, batches=BatchesConfig(batching="clusters"))
     with pytest.raises(UserError, match="does not fit"):
         decided(other, graph, lambda done, text: None)
+
+
+def test_a_step_is_traced_for_its_memory_only_where_that_may_matter(monkeypatch):
+    graph, traced = Sizes(30, 90, 12, 3).stand_in(), []
+    work_of = planning.work_of
+
+    def counted(*arguments):
+        traced.append(arguments)
+        return work_of(*arguments)
+
+    monkeypatch.setattr(planning, "work_of", counted)
+    for gib, times in ((1, 0), (1e-3, 1)):
+        asked = config(parallel=ParallelConfig(memory=gib))
+        settled, _ = decided(asked, graph, lambda done, text: None)
+        assert settled == asked
+        assert len(traced) == times
+
+    class Own(GCNConfig):
+        """Of a model that is not ours: what it needs is known once it is traced."""
+
+    assert not planning._is_far_smaller(dataclasses.replace(asked, model=Own()), graph, 2.0**60)
+    assert planning._is_far_smaller(dataclasses.replace(asked, model=GCNConfig()), graph, 2.0**60)
 
 
 def test_a_profile_keeps_the_disk(tmp_path):

@@ -177,3 +177,10 @@ def test_a_trace_is_written_if_asked_for(graph, out, capfd):
     fit(graph, config=small_config(out, runtime=runtime))
     assert list((out / "profile" / "process-0").rglob("*.xplane.pb"))
     assert "wrote a trace" in capfd.readouterr().err
+
+
+def test_a_script_without_progress_is_warned_of_a_slow_kernel(graph, out, monkeypatch):
+    missing = {"cpu": "it was not compiled"}
+    monkeypatch.setattr("gtjax.runs.loop.missing_kernels", lambda ops: missing)
+    with pytest.warns(UserWarning, match="kernel cpu would be faster .*, but it was"):
+        fit(graph, config=replace(small_config(out), steps=1), show_progress=False)
