@@ -194,8 +194,8 @@ void ForShape(int64_t heads, int64_t width, bool half, const F& run) {
     else run(shape, static_cast<const float*>(nullptr));
   };
   constexpr int kEight = kLanes < 8 ? kLanes : 8;
+  if (width == 8) return with(Heads<8, kEight>{heads, width});
   if constexpr (kMany) {
-    if (width == 8) return with(Heads<8, kEight>{heads, width});
     if (width == 32) return with(Heads<32, kLanes>{heads, width});
     if (width % 4 == 0 && width % kLanes) return with(Heads<0, 4>{heads, width});
   }
