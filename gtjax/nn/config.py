@@ -333,8 +333,10 @@ class GRANDConfig:
     """Rounds of propagation: features are the mean over all numbers of rounds up to this."""
     drop_nodes: float = 0.5
     """Share of nodes whose features are dropped in training, before propagation."""
+    feature_dropout: float = 0.0
+    """Share of features dropped in training before propagation, which costs next to nothing."""
     input_dropout: float = 0.5
-    """Share of propagated features dropped in training."""
+    """Share of propagated features dropped in training, as in the paper."""
     dropout: float = 0.5
     """Share of hidden values dropped in training."""
     norm: Norm = "none"
@@ -348,7 +350,7 @@ class GRANDConfig:
 
     def __post_init__(self) -> None:
         at_least_one(self, "hidden", "layers", "positional_size")
-        shares(self, "drop_nodes", "dropout", "input_dropout")
+        shares(self, "drop_nodes", "feature_dropout", "dropout", "input_dropout")
 
 
 @dataclass(frozen=True)

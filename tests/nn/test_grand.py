@@ -75,6 +75,17 @@ def test_training_drops_whole_nodes_before_they_spread(hidden, x_nf, edges):
     np.testing.assert_allclose(got, hidden_of(model, propagated(kept_n1 * x_nf, *edges)), atol=2e-6)
 
 
+@pytest.mark.parametrize("hidden", [NARROW, WIDE])
+def test_features_may_be_dropped_before_they_spread(hidden, x_nf, edges):
+    model = made(hidden, feature_dropout=0.3, input_dropout=0)
+    x_nf, ids_n = jnp.asarray(x_nf, jnp.float32), jnp.arange(NODES, dtype=jnp.uint32)
+    got = model(Inputs(x_nf, node_ids_n=ids_n).live(KEY), LocalNeighbours(*edges, NODES))
+    noise = Noise(KEY, ids_n)
+    dropped_nf = noise.drop_nodes(noise.drop(x_nf, 0.3), RATE)
+    want = hidden_of(model, propagated(np.asarray(dropped_nf, np.float64), *edges))
+    np.testing.assert_allclose(got, want, atol=2e-6)
+
+
 def test_normalisation_comes_before_each_dense_layer(x_nf, edges):
     model = made(NARROW, norm="batch")
     got = model(Inputs(jnp.asarray(x_nf, jnp.float32)), LocalNeighbours(*edges, NODES))
@@ -106,6 +117,7 @@ def test_edges_carry_narrow_rows_where_the_order_does_not_matter():
 
     assert widths(None) == [NARROW] * ROUNDS
     assert widths(KEY, input_dropout=0) == [NARROW] * ROUNDS
+    assert widths(KEY, input_dropout=0, feature_dropout=0.5) == [NARROW] * ROUNDS
     assert widths(KEY) == [PADDED] * ROUNDS
     assert widths(None, norm="layer") == [PADDED] * ROUNDS
 
