@@ -6,6 +6,9 @@ puts labels in the place of those of training nodes and spreads the whole. "labe
 labels alone: what the graph says without a model. Choose them for graphs whose neighbours are
 alike; they cost some rounds of sums as wide as there are classes, once.
 
+With `choose` the shares of neighbours are those that validate best, none at all among them: where
+smoothing does not help, the answers of the model stay.
+
 Nothing leaks: of all labels those of training nodes alone are read, to spread them, and those of
 validation nodes if they are to choose how far. Training nodes, which hold their own labels, keep
 the answer of the model. Edges are those that the model saw.
@@ -57,12 +60,17 @@ class Smoother:
         shares = jnp.array([self.config.correct, self.config.smooth])
         if not self.config.choose:
             return smoothed(shares), shares
-        corrects = TRIED if self.config.method == "correct_and_smooth" else TRIED[:1]
-        tried_k2 = jnp.concatenate([shares[None], jnp.array(list(product(corrects, TRIED)))])
+        tried_k2 = jnp.concatenate([shares[None], jnp.array(self._tried())])
         found_k = jax.lax.map(lambda each: goodness(smoothed(each)), tried_k2)
         # Without labels to choose by it is what the settings say, which stands first.
         best = tried_k2[jnp.argmax(jnp.where(jnp.isnan(found_k), -jnp.inf, found_k))]
         return smoothed(best), best
+
+    def _tried(self) -> list[tuple[float, float]]:
+        """Shares to choose among; with none of neighbours, answers are those of the model."""
+        if self.config.method == "labels":
+            return list(product(TRIED[:1], TRIED))
+        return [(0.0, 0.0), *product(TRIED, TRIED)]
 
     def _smoothed(
         self, logits_nc: jax.Array, targets: Targets, neighbours: Neighbours, shares: jax.Array

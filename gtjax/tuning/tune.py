@@ -19,6 +19,8 @@ from gtjax.core.errors import UserError
 from gtjax.core.progress import progress, say
 from gtjax.datasets import load, save_npz
 from gtjax.graph import Graph, StoredGraph, required_graph
+from gtjax.recipes.base import is_one_class
+from gtjax.recipes.config import SmoothConfig
 from gtjax.remote.address import address_of, shown
 from gtjax.runs.config import RuntimeConfig, TrainConfig, to_mapping
 from gtjax.runs.loop import fit
@@ -41,7 +43,7 @@ ASKED, ELAPSED, RESULT, BEST = "asked.json", "elapsed.json", "result.json", "bes
 SEARCH_SHARE, FINALISTS_SHARE = 0.6, 0.85  # of the budget, at whose ends these are over
 FULL_TRIALS = 8  # that there is time for in the search, if none is stopped
 TRIAL_SEEDS, FINALIST_SEEDS, FINALISTS = 2, 5, 3
-LONGEST = 1000  # steps
+LONGEST = 1000  # steps; twice as many where labels are few: GRAND learns from them for 1,500
 SHORT = 20.0  # seconds of a search in which one seed has to do
 
 
@@ -83,7 +85,7 @@ class Tuning:
             task=config.task,
             metric=config.metric,
             seed=config.seed,
-            **_lengths(),
+            **_lengths(self.traits),
         )
         self.task = self.base.task_of(self.seen)
         if self.traits.few_labels and self.task.metric == "accuracy":
@@ -240,7 +242,9 @@ class Tuning:
         params, outcome = studies.settings_of(trial), studies.outcome_of(trial)
         seeds = self._final_seeds(outcome)
         steps = self._final_steps(outcome, seeds)
-        final = dataclasses.replace(config_of(params, self.base), steps=steps)
+        final = dataclasses.replace(
+            config_of(params, self.base), steps=steps, smooth=self._smoothing()
+        )
         counts = self._counts()
         write_config(
             self.folder.path / BEST,
@@ -259,6 +263,16 @@ class Tuning:
         if self.show:
             self._tell(values)
         return Result(self.folder.path, values)
+
+    def _smoothing(self) -> SmoothConfig:
+        """Correct & Smooth where many labels are known and neighbours are alike.
+
+        Validation says how far. Of few labels validation is too noisy to choose it by.
+        """
+        traits = self.traits
+        if traits.few_labels or traits.heterophilous or not is_one_class(self.task):
+            return SmoothConfig()
+        return SmoothConfig(method="correct_and_smooth", choose=True)
 
     def _final_seeds(self, outcome: dict[str, Any]) -> int:
         """Those that were asked for, or as many as there is time for."""
@@ -297,7 +311,7 @@ class Tuning:
         tested: dict[str, float],
     ) -> dict[str, Any]:
         metric = self.task.metric
-        known = {name: value for name, value in tested.items() if "train_" not in name}
+        known = of_answers({name: value for name, value in tested.items() if "train_" not in name})
         labels_n, test_n = self.graph.labels_n, self.graph.split_n.get("test")
         simple = [
             {
@@ -406,16 +420,28 @@ def told_test(values: dict[str, Any]) -> str:
         return "there are no labelled test nodes"
     deviation = values.get(f"{name}_deviation")
     said = [f"{values[name]:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")]
+    if (before := values.get(f"test_unsmoothed_{values['metric']}")) is not None:
+        said.append(f"before Correct & Smooth {before:.4f}")
     if f"ensemble_{name}" in values:
         said.append(f"mean prediction {values[f'ensemble_{name}']:.4f}")
     said += [f"{each['name']} {each['test']:.4f}" for each in values["baselines"] if each["test"]]
     return "; ".join(said)
 
 
-def _lengths() -> dict[str, Any]:
+def of_answers(metrics: dict[str, float]) -> dict[str, float]:
+    """Metrics of what is predicted: after smoothing where there is one; those before it beside."""
+    known = {name: value for name, value in metrics.items() if "_smoothed_" not in name}
+    for name in metrics.keys() - known.keys():
+        plain = name.replace("_smoothed_", "_")
+        known |= {plain: metrics[name], name.replace("_smoothed_", "_unsmoothed_"): metrics[plain]}
+    return known
+
+
+def _lengths(traits: Traits) -> dict[str, Any]:
     """Steps of a trial, and how often and how long it is looked at."""
-    every = max(1, LONGEST // EVALUATIONS)
-    return {"steps": LONGEST // every * every, "eval_every": every, "patience": LONGEST // 4}
+    longest = LONGEST * (2 if traits.few_labels else 1)
+    every = max(1, longest // EVALUATIONS)
+    return {"steps": longest // every * every, "eval_every": every, "patience": LONGEST // 4}
 
 
 def _usual_jobs(traits: Traits) -> int:

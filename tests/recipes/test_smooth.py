@@ -113,13 +113,25 @@ def test_shares_are_chosen_by_validation(edges):
 
     config = dataclasses.replace(METHODS[1], choose=True)
     got, shares = run(config, edges, goodness=goodness)
-    options = [(0.7, 0.6), *((a, b) for a in TRIED for b in TRIED)]
+    options = [(0.7, 0.6), (0, 0), *((a, b) for a in TRIED for b in TRIED)]
     each = [expected(dataclasses.replace(config, correct=a, smooth=b), edges) for a, b in options]
     each = [np.log(np.maximum(p, 1e-9)) for p in each]
     best = max(range(len(each)), key=lambda k: goodness(each[k]))
     assert best != 0
     np.testing.assert_allclose(shares, options[best], rtol=1e-6)
     np.testing.assert_allclose(got[asked], each[best][asked], atol=1e-4)
+
+
+def test_answers_of_the_model_stay_where_smoothing_does_not_help(edges):
+    asked, log_p = SPLIT > 0, jax.nn.log_softmax(jnp.asarray(LOGITS, jnp.float32))
+
+    def goodness(outputs):
+        return -abs((outputs - log_p)[asked]).sum()
+
+    for config in METHODS[1:]:
+        got, shares = run(dataclasses.replace(config, choose=True), edges, goodness=goodness)
+        np.testing.assert_array_equal(shares, [0, 0])
+        np.testing.assert_allclose(got[asked], log_p[asked], atol=1e-6)
 
 
 def test_shares_that_cannot_be_chosen_are_as_the_settings_say(edges):

@@ -26,7 +26,8 @@ from tests.marks import slow
 
 @pytest.fixture(scope="module")
 def graph():
-    return gtjax.load("synthetic-citation:nodes=211,seed=3")
+    drawn = gtjax.load("synthetic-citation:nodes=211,seed=3")
+    return drawn.with_random_splits(train=0.6, val=0.2, test=0.2)
 
 
 def tuned(graph, out, **settings):
@@ -54,7 +55,9 @@ def test_the_choice_is_the_best_on_validation_and_can_be_trained_again(graph, re
     assert config.model.hidden == result["settings"]["model.hidden"]
     run = gtjax.load_run(result.folder / "final")
     assert run.config.model == config.model
-    assert run.evaluate(graph)["test_accuracy"] == pytest.approx(result["test_accuracy"])
+    metrics = run.evaluate(graph)
+    assert metrics["test_smoothed_accuracy"] == pytest.approx(result["test_accuracy"])
+    assert metrics["test_accuracy"] == pytest.approx(result["test_unsmoothed_accuracy"])
     assert result["trials"] == 2
     assert {each["name"] for each in result["baselines"]} >= {"label propagation"}
     assert (result.folder / "trials.svg").stat().st_size > 1000
@@ -67,6 +70,16 @@ def test_nothing_of_trials_tells_of_test_nodes(result):
         rows = [json.loads(line) for line in text.splitlines()] if name.endswith("l") else []
         seen = [row["test_accuracy"] for row in rows if "test_accuracy" in row]
         assert "test_" not in text or set(seen) == {None}, name
+
+
+def test_smoothing_is_chosen_where_many_labels_are_known_and_neighbours_alike(graph, tmp_path):
+    few = graph.with_random_splits(train=0.1, val=0.2, test=0.7)
+    unlike = dataclasses.replace(graph, labels_n=np.arange(graph.num_nodes) % 2)
+    methods = {}
+    for name, each in {"many": graph, "few": few, "unlike": unlike}.items():
+        config = gtjax.TuneConfig(out=tmp_path / name)
+        methods[name] = tuning.Tuning(each, None, config, False)._smoothing().method
+    assert methods == {"many": "correct_and_smooth", "few": "none", "unlike": "none"}
 
 
 @pytest.mark.parametrize("trials", [2, slow(6)])
