@@ -134,6 +134,7 @@ def test_the_conversion_benchmark_runs_on_a_tiny_graph(tmp_path):
     assert found["load"]["edges"] > 2 * results["rows_of_edges"]  # with reverses and self-loops
 
 
+@pytest.mark.slow
 def test_the_attention_benchmark_runs_on_a_tiny_graph(tmp_path):
     options = ["--quick", "--rounds", "2", "--graphs", "arxiv-like", "ogbn-arxiv"]
     options += ["--contenders", "xla", "segment", "--out", str(tmp_path)]

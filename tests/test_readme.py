@@ -62,7 +62,7 @@ READMES = (
 
 
 @pytest.mark.parametrize("name", READMES)
-@pytest.mark.quick_every(100)
+@pytest.mark.slow
 def test_the_python_of_a_readme_runs(name, tmp_path, monkeypatch):
     snippets = blocks((ROOT / name).read_text(encoding="utf-8"), "python")
     assert snippets, f"{name} shows no Python"

@@ -342,7 +342,7 @@ def test_other_data_is_not_mixed_with_what_was_left(tmp_path, monkeypatch):
     converted(data, tmp_path / "g")
 
 
-@pytest.mark.parametrize("kills", [3, slow(10)])
+@pytest.mark.parametrize("kills", [2, slow(10)])
 def test_killed_at_random_moments_the_folder_is_right_or_absent(tmp_path, kills):
     data = write_csv(tmp_path / "edges.csv", awkward_edges(nodes=2003, count=60_000))
     convert(data, tmp_path / "whole", ConvertOptions(memory=LITTLE))

@@ -68,6 +68,7 @@ def test_rows_are_built_once_and_read_only(monkeypatch):
             array[0] = 7
 
 
+@pytest.mark.slow
 def test_ten_million_edges_take_seconds():
     num_nodes, num_edges = 1_000_000, 10_000_000
     senders, receivers = np.random.default_rng(0).integers(

@@ -77,6 +77,7 @@ def test_multilabel_counts_are_by_task():
     assert figures["edge_homophily"] is None
 
 
+@pytest.mark.slow
 def test_ten_million_edges_take_seconds():
     graph = GENERATORS["uniform"](nodes=1_000_000, edges=10_000_000, features=1)
     started = time.perf_counter()

@@ -30,6 +30,7 @@ def short(monkeypatch, tmp_path):
     monkeypatch.setattr(arithmetic, "PASS_VALUES", 2**14)
 
 
+@pytest.mark.slow
 def test_everything_is_measured_once_and_then_remembered(short):
     devices, said = jax.devices()[:4], []
     notice = measuring_notice(devices)

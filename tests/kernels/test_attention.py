@@ -106,6 +106,7 @@ def test_bfloat16_inputs_accumulate_in_float32(kernel):
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
 @pytest.mark.parametrize("size", [1e2, 1e4])
+@pytest.mark.quick_every(4)
 def test_extreme_logits_stay_finite(size, kernel):
     senders, receivers, nodes = GRAPHS["hub receives half of all edges"]
     q, k, v, dout = qkv(nodes)
@@ -119,6 +120,7 @@ def test_extreme_logits_stay_finite(size, kernel):
 
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
+@pytest.mark.quick_every(3)
 def test_bias_of_minus_infinity_removes_an_edge(kernel):
     senders = np.array([0, 1, 2, 1], np.int32)
     receivers = np.array([0, 0, 0, 1], np.int32)
@@ -133,6 +135,7 @@ def test_bias_of_minus_infinity_removes_an_edge(kernel):
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
 @pytest.mark.parametrize("broken", [0, 1, 2], ids=["query", "key", "value"])
+@pytest.mark.quick_every(4)
 def test_a_nan_is_not_hidden(broken, kernel):
     senders, receivers, nodes = GRAPHS["prime"]
     arrays = list(qkv(nodes))

@@ -59,6 +59,7 @@ def assert_three_kernels(module):
 @pytest.mark.parametrize(
     ("heads", "width", "extras"), [(8, 16, False), (8, 16, True), (3, 100, False), (1, 256, False)]
 )
+@pytest.mark.quick_every(5)
 def test_forward_and_backward_lower(dtype, heads, width, extras):
     case = "dot_product, bias" if extras else "dot_product"
     assert_three_kernels(lowered(case, heads, width, dtype, 0.1 if extras else 0.0))
@@ -66,6 +67,7 @@ def test_forward_and_backward_lower(dtype, heads, width, extras):
 
 @pytest.mark.parametrize("case", FUSED_WITH_EDGES[1:])
 @pytest.mark.parametrize(("heads", "width", "dtype"), [(8, 16, jnp.float32), (3, 70, jnp.bfloat16)])
+@pytest.mark.quick_every(3)
 def test_other_ops_lower(case, heads, width, dtype):
     assert_three_kernels(lowered(case, heads, width, dtype, 0.1))
 

@@ -119,6 +119,7 @@ class NotWaitedFor:
 
 
 # Forgetting to wait for a line leaves the number of copies to start undefined, so only this one.
+@pytest.mark.slow
 def test_a_missing_wait_for_gathered_rows_is_found(kernel, graph, monkeypatch):
     edges, senders, receivers = graph
     real = pltpu.make_async_copy
