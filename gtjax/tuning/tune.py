@@ -43,7 +43,8 @@ ASKED, ELAPSED, RESULT, BEST = "asked.json", "elapsed.json", "result.json", "bes
 SEARCH_SHARE, FINALISTS_SHARE = 0.6, 0.85  # of the budget, at whose ends these are over
 FULL_TRIALS = 8  # that there is time for in the search, if none is stopped
 TRIAL_SEEDS, FINALIST_SEEDS, FINALISTS = 2, 5, 3
-LONGEST = 1000  # steps; twice as many where labels are few: GRAND learns from them for 1,500
+# Steps; twice as many where labels are few, or neighbours not alike: GRAND and deep GCNs need them.
+LONGEST = 1000
 SHORT = 20.0  # seconds of a search in which one seed has to do
 
 
@@ -174,7 +175,10 @@ class Tuning:
         study = studies.open_study(self.folder.path, studies.FINALISTS, self.config.seed)
         studies.give_up_running(study)
         left = FINALISTS_SHARE * self.total - self.elapsed
-        count, seeds = self._affordable([studies.outcome_of(each) for each in search], left)
+        best = [studies.outcome_of(each) for each in search]
+        if self._cut(best[0]):
+            return  # to train it for longer is worth more than to know better which is the best
+        count, seeds = self._affordable(best, left)
         if count < 2:
             return  # there is nothing to compare, or no time to do it better than the search did
         if not study.get_trials(deepcopy=False):
@@ -240,8 +244,7 @@ class Tuning:
         self._compare()  # a tuning that goes on here has not
         trial, _ = self._chosen()
         params, outcome = studies.settings_of(trial), studies.outcome_of(trial)
-        seeds = self._final_seeds(outcome)
-        steps = self._final_steps(outcome, seeds)
+        seeds, steps = self._final_size(outcome)
         final = dataclasses.replace(
             config_of(params, self.base), steps=steps, smooth=self._smoothing()
         )
@@ -274,21 +277,25 @@ class Tuning:
             return SmoothConfig()
         return SmoothConfig(method="correct_and_smooth", choose=True)
 
-    def _final_seeds(self, outcome: dict[str, Any]) -> int:
-        """Those that were asked for, or as many as there is time for."""
-        if self.config.ensemble is not None:
-            return self.config.ensemble
-        left = (self.total - self.elapsed - outcome["compile_seconds"]) * self.jobs
-        return max(1, min(FINALIST_SEEDS, int(left / _seed_seconds(outcome))))
+    def _cut(self, outcome: dict[str, Any]) -> bool:
+        """Whether only its time has ended a trial, which might have learned more."""
+        since_best = outcome["steps"] - max(outcome["best_steps"])
+        return outcome["steps"] < self.base.steps and since_best < self.base.patience
 
-    def _final_steps(self, outcome: dict[str, Any], seeds: int) -> int:
-        """As many as the trial took; more, if only its time had ended it and there is some left."""
-        taken, every = max(outcome["steps"], 1), self.base.eval_every
-        if taken - max(outcome["best_steps"]) >= self.base.patience:
-            return taken
+    def _final_size(self, outcome: dict[str, Any]) -> tuple[int, int]:
+        """Seeds and steps of the choice, as many as there is time for.
+
+        Steps are those that the trial took. If its time has cut them, more of them come before
+        more seeds.
+        """
+        taken, every, asked = max(outcome["steps"], 1), self.base.eval_every, self.config.ensemble
         left = (self.total - self.elapsed - outcome["compile_seconds"]) * self.jobs
-        able = int(left / seeds / (_seed_seconds(outcome) / taken)) // every * every
-        return min(self.base.steps, max(taken, able, every))
+        able = left / (_seed_seconds(outcome) / taken)  # steps of one seed
+        steps = taken
+        if self._cut(outcome):
+            steps = int(able / (asked or 1)) // every * every
+            steps = min(self.base.steps, max(taken, steps, every))
+        return asked or max(1, min(FINALIST_SEEDS, int(able / steps))), steps
 
     def _trained(self, config: TrainConfig, seeds: int) -> Any:
         out = self.folder.path / "final"
@@ -439,7 +446,7 @@ def of_answers(metrics: dict[str, float]) -> dict[str, float]:
 
 def _lengths(traits: Traits) -> dict[str, Any]:
     """Steps of a trial, and how often and how long it is looked at."""
-    longest = LONGEST * (2 if traits.few_labels else 1)
+    longest = LONGEST * (2 if traits.few_labels or traits.heterophilous else 1)
     every = max(1, longest // EVALUATIONS)
     return {"steps": longest // every * every, "eval_every": every, "patience": LONGEST // 4}
 

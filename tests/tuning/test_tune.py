@@ -82,6 +82,27 @@ def test_smoothing_is_chosen_where_many_labels_are_known_and_neighbours_alike(gr
     assert methods == {"many": "correct_and_smooth", "few": "none", "unlike": "none"}
 
 
+@pytest.mark.parametrize(
+    ("budget", "steps", "best", "wanted"),
+    [
+        ("1h", 120, (110, 120), (5, 996)),  # its time was over: more steps, and then more seeds
+        ("3m", 120, (110, 120), (1, 996)),
+        ("1m", 120, (110, 120), (1, 480)),
+        ("1h", 600, (340, 350), (5, 600)),  # nothing better for as long as its patience
+        ("3m", 600, (340, 350), (2, 600)),
+    ],
+)
+def test_a_trial_cut_by_its_time_is_trained_for_longer(
+    graph, tmp_path, monkeypatch, budget, steps, best, wanted
+):
+    monkeypatch.setattr(tuning.Tuning, "elapsed", 2.0)
+    config = gtjax.TuneConfig(out=tmp_path / "tune", budget=budget, jobs=1)
+    made = tuning.Tuning(graph, None, config, False)
+    seconds = 10 + 2 * 0.1 * steps  # of two seeds, a tenth of a second a step
+    outcome = {"steps": steps, "best_steps": best, "seconds": seconds, "compile_seconds": 10.0}
+    assert made._final_size(outcome | {"each": (0.5, 0.5)}) == wanted
+
+
 @pytest.mark.parametrize("trials", [2, slow(6)])
 def test_scrambled_test_labels_change_nothing_that_is_chosen(graph, result, tmp_path, trials):
     rng, labels_n = np.random.default_rng(0), np.array(graph.labels_n)
