@@ -79,7 +79,7 @@ def table(results: dict[str, Any]) -> str:
             f"| `{model}` | {whole[0]:.0f} | {whole[1]:.0f} | {whole[0] / whole[1]:.1f} "
             f"| {step[0]:.1f} | {step[1]:.1f} | {step[0] / step[1]:.1f} |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def main() -> None:

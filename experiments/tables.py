@@ -25,6 +25,7 @@ ROOT = HERE.parent
 TABLES = {
     "accuracy": ("accuracy", "accuracy/results.json"),
     "tuning": ("tuning", "tuning/results.json"),
+    "seeds": ("seeds", "seeds/results.json"),
     "tasks": ("tasks", "tasks/results.json"),
     "strategies": ("strategies", "strategies/results.json"),
     "partition": ("partition", "partition/results.json"),

@@ -73,13 +73,16 @@ def main() -> None:
     kept = user_cache() / "experiments" / "tuning"
     parser.add_argument("--kept", type=Path, default=kept, help="where tunings are kept")
     given = parser.parse_args()
-    known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    ordered: dict[str, Any] = {}
     for name in given.only:
-        known[name] = measured(name, given.data, given.kept, given.budget, given.jobs)
+        found = measured(name, given.data, given.kept, given.budget, given.jobs)
+        # Read now: others may have ended meanwhile.
+        known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+        known[name] = found
         ordered = {each: known[each] for each in WANTED if each in known}
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
-    print(table(known))
+    print(table(ordered))
 
 
 if __name__ == "__main__":
